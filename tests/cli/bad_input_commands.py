@@ -185,7 +185,7 @@ COMMANDS: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a trial in the bank knew other classes",
-            ["trial t0001, mood/validation must hold probabilities of the classes calm, glad, sad", "calm, glad, grim"],
+            ["trial t0001, mood/validation must hold predictions of 3 classes (calm, glad, sad)", "calm, glad, grim"],
             second_trial(classes=True),
             "ensemble studies/moods",
             finished=True,

@@ -182,7 +182,7 @@ def test_a_damaged_bank_file_is_a_storage_error_that_names_it(make_finished, tmp
 def test_labels_of_a_changed_task_are_refused(make_finished, tmp_path):
     study = make_finished()
     changed = (replace(study.tasks[0], names=("happy", "sad", "calm")), *study.tasks[1:])
-    with pytest.raises(StudyError, match="must hold probabilities of the classes happy, sad, calm"):
+    with pytest.raises(StudyError, match=r"must hold predictions of 3 classes \(happy, sad, calm\)"):
         write_ensemble(**study.ensemble(tmp_path / "out", tasks=changed))
 
 

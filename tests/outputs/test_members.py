@@ -164,7 +164,7 @@ def test_a_trial_without_a_number_for_a_score_never_votes(bank):
     [
         ({"ids": "xzy"}, "trial t0001, a/validation must hold the rows and labels that trial t0000 holds"),
         ({"labels": (0, 0, 1)}, "trial t0001, a/validation must hold the rows and labels"),
-        ({"classes": ("no", "maybe")}, "must hold probabilities of the classes no, yes; got no, maybe"),
+        ({"classes": ("no", "maybe")}, r"must hold predictions of 2 classes \(no, yes\); got 2 classes \(no, maybe\)"),
     ],
 )
 def test_members_that_do_not_fit_together_are_named(tmp_path, changes, message):

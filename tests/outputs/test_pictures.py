@@ -152,7 +152,7 @@ def test_a_backend_that_is_not_installed_is_no_hindrance_and_stays_in_the_enviro
 import os
 import numpy as np
 from tutti.outputs.pictures import confusion_matrix_png, drawn
-print(*drawn({"a": lambda: confusion_matrix_png(np.array([0, 1]), np.eye(2), ("a", "b"), "title")}))
+print(*drawn({"a": lambda: confusion_matrix_png(np.array([0, 1]), np.array([0, 1]), ("a", "b"), "title")}))
 print(os.environ["MPLBACKEND"])
 """
     backend = "module://matplotlib_inline.backend_inline"

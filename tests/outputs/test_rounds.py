@@ -29,7 +29,7 @@ def studies(make_finished, tmp_path):
             return known
         label = known.labels if better > 0 else (known.labels + 1) % len(known.names)
         mixed = (1 - abs(better)) * known.outputs + abs(better) * np.eye(len(known.names))[label]
-        return replace(known, probabilities=mixed.astype(np.float32))
+        return replace(known, outputs=mixed.astype(np.float32))
 
     def copy(name: str, better: float) -> Bank:
         bank = Bank(tmp_path / name)

@@ -172,11 +172,14 @@ def test_members_of_another_kind_are_named(bank):
     )
     values = Task("CoLA", (), pair=False, metric="pearson", submission="csv")
     with pytest.raises(
-        StudyError, match="CoLA/test must hold values of a regression; got 0, 1; move the trial's folder"
+        StudyError,
+        match=r"CoLA/test must hold predictions of one number per row; got 2 classes \(0, 1\)",
     ):
         votes(bank, task=values, part="test", elected=election.tasks["CoLA"])
     classes = Task("STS-B", ("a", "b"), pair=True, metric="accuracy", submission="csv")
-    with pytest.raises(StudyError, match="STS-B/test must hold probabilities of the classes a, b; got none"):
+    with pytest.raises(
+        StudyError, match=r"STS-B/test must hold predictions of 2 classes \(a, b\); got one number per row"
+    ):
         votes(bank, task=classes, part="test", elected=election.tasks["STS-B"])
 
 

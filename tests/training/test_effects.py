@@ -18,10 +18,10 @@ from training_runs import TRAINING, WORDS, Tune, final_weights, newest_state
 from tutti.data.batches import TokenRows
 from tutti.data.encode import EncodedPart
 from tutti.modeling.checkpoint import load_checkpoint
+from tutti.modeling.kinds.classes import ClassesHead
 from tutti.modeling.mixout import MixoutLinear
 from tutti.tasks.task import Task
 from tutti.training.balance import DynamicBalance
-from tutti.training.losses import divergences
 from tutti.training.trainer import MultiTaskTrainer
 
 CLS = 2  # the token that every row begins with
@@ -94,7 +94,7 @@ def test_r_drop_leaves_a_model_whose_dropout_masks_agree_more(
         torch.manual_seed(0)
         with torch.no_grad():
             masks = [model.train()("mood", **batch) for _ in range(2)]
-        apart[alpha] = divergences(*masks).mean().item()
+        apart[alpha] = ClassesHead().divergences(*masks, scale=torch.ones(())).mean().item()
     assert apart[20.0] < apart[0.0] / 2
 
 

@@ -35,7 +35,7 @@ class Values:
 
     def describe(self, names: Sequence[str], *, most: int = 0) -> str:
         listed = ", ".join(names[:most]) + ", ..." * (len(names) > most)
-        return f"{len(names)} numbers" + (f" ({listed})" if most else "")
+        return f"{len(names)} numbers per row" + (f" ({listed})" if most else "")
 
     def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
         return outputs
@@ -125,7 +125,7 @@ class Value(Values):
         return (rows,)
 
     def describe(self, names: Sequence[str], *, most: int = 0) -> str:
-        return "numbers as labels"
+        return "one number per row"
 
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
         return [float(str(value)) for value in decided]  # as many digits as float32 needs to be read back exactly
