@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ _TYPES = {
     "weight": pa.float32(),
     "fold": pa.int32(),
     "probabilities": pa.list_(pa.float32()),
+    "group": pa.string(),
 }
 
 
@@ -59,7 +60,9 @@ class Prepared:
         parts: task to part (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to its file.
         origins: task to part (or ``extraN``) to ``{"source": ..., "sha256": ...}``.
         settings: the settings that the parts depend on, under ``tasks.NAME``, and ``split``: ``{"validation": share,
-            "folds": folds, "seed": seed}``.
+            "folds": folds, "seed": seed, "draw": rule, "fold_column": column, "group": columns}``. Earlier versions,
+            which drew each task by itself, wrote the first three.
+        notices: what the user should know of rows that were just prepared, one line each.
     """
 
     folder: Path
@@ -67,12 +70,14 @@ class Prepared:
     parts: Mapping[str, Mapping[str, PartInfo]]
     origins: Mapping[str, Mapping[str, Mapping[str, str]]]
     settings: Mapping[str, Mapping[str, Any]]
+    notices: tuple[str, ...] = field(default=(), compare=False)
 
     def rows(self, task: str, part: str) -> DataFrame:
         """A part's rows, with columns id, text, text_b (pairs), label (if labelled), weight (float32, train only).
 
         A label is an int32 class index, or a float32 value for a regression. Further columns of train are fold (int32)
-        with folds, and probabilities (list of float32, or null) with soft labels.
+        with folds, and probabilities (list of float32, or null) with soft labels; of validation group (str, empty for a
+        row of none) where the study names groups of the task.
 
         Raises:
             StorageError: if the file is missing or damaged.

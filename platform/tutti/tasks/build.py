@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
 from tutti.config.layouts import GLUE_NAMES
-from tutti.config.study import FormatName, TaskConfig
+from tutti.config.study import TEXTS, FormatName, Split, TaskConfig
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
@@ -58,6 +58,8 @@ class TaskSpec:
         submission: ``competition``, ``glue`` or ``csv``.
         extra_train: further training files.
         cleaning: steps applied to the rows after reading.
+        group: the text, ``text`` or ``text_b``, that rows of one group share; None where the layout reads the groups,
+            if there are any.
         plain_files: whether the sources are files; otherwise they are splits of a data set.
     """
 
@@ -71,6 +73,7 @@ class TaskSpec:
     extra_train: tuple[ExtraRows, ...] = ()
     cleaning: CleaningSteps = field(default_factory=CleaningSteps)
     plain_files: bool = True
+    group: str | None = None
 
     @property
     def regression(self) -> bool:
@@ -83,14 +86,20 @@ class TaskSpec:
         return Path(self.sources["train"]).suffix if self.plain_files else ".jsonl"
 
 
-def task_specs(tasks: Mapping[str, TaskConfig]) -> list[TaskSpec]:
+def task_specs(tasks: Mapping[str, TaskConfig], split: Split | None = None) -> list[TaskSpec]:
     """The specifications of all tasks, in the order of the study file."""
-    return [task_spec(name, config) for name, config in tasks.items()]
+    return [task_spec(name, config, split) for name, config in tasks.items()]
 
 
-def task_spec(name: str, config: TaskConfig) -> TaskSpec:
-    """The specification of one task of a study file that was loaded, and so has the keys that its layout needs."""
-    layout, extra_layout, pair = _layouts(name, config)
+def task_spec(name: str, config: TaskConfig, split: Split | None = None) -> TaskSpec:
+    """The specification of one task of a study file that was loaded, and so has the keys that its layout needs.
+
+    Args:
+        split: names columns of groups and folds to read; by default none.
+    """
+    group = split.group_of(name) if split else None
+    column = None if group in TEXTS else group
+    layout, extra_layout, pair = _layouts(name, config, group=column, fold=split.fold_column if split else None)
     sources = {"train": config.train, "validation": config.validation, **config.test_sets()}
     sources["unlabeled"] = config.unlabeled
     return TaskSpec(
@@ -107,13 +116,15 @@ def task_spec(name: str, config: TaskConfig) -> TaskSpec:
         ),
         cleaning=CleaningSteps(**config.cleaning.model_dump()),
         plain_files=config.layout != "hub",
+        group=group if group in TEXTS else None,
     )
 
 
-def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
-    """The layout, the layout of ``extra_train``, and whether rows are pairs."""
+def _layouts(name: str, config: TaskConfig, *, group: str | None, fold: str | None) -> tuple[Layout, Layout, bool]:
+    """The layout, the layout of ``extra_train``, which has no groups and folds, and whether rows are pairs."""
     columns = config.columns
     table = Table(id=columns.id, text=columns.text, text_b=columns.text_b, label=columns.label)
+    with_split = replace(table, group=group, fold=fold)
     match config.layout:
         case "competition":
             competition = Competition(pair=config.pair, repair=config.cleaning.broken_rows)
@@ -122,10 +133,10 @@ def _layouts(name: str, config: TaskConfig) -> tuple[Layout, Layout, bool]:
             glue = Glue(config.glue or GLUE_NAMES[name.lower()], repair=config.cleaning.broken_rows)
             return glue, glue, glue.pair
         case "table":
-            return table, table, columns.text_b is not None
+            return with_split, table, columns.text_b is not None
         case "hub":
             assert config.dataset is not None
-            return Hub(config.dataset, config.subset, table), table, columns.text_b is not None
+            return Hub(config.dataset, config.subset, with_split), table, columns.text_b is not None
 
 
 def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:

@@ -32,8 +32,9 @@ class Layout(Protocol):
             numbers: whether each label must be a finite float32, as parsed by ``reading.number``.
 
         Returns:
-            Columns ``id``, ``text``, ``text_b`` (pairs only) and ``label`` (if ``labelled``), all str. Ids are unique,
-            and only texts of rows to predict may be empty.
+            Columns ``id``, ``text``, ``text_b`` (pairs only) and ``label`` (if ``labelled``), all str, and of
+            labelled rows ``group`` and ``fold`` where the layout names such columns. Ids are unique, and only texts of
+            rows to predict may be empty.
 
         Raises:
             TaskFileError: with the first faults in the source, and the number of further ones.

@@ -31,6 +31,7 @@ from tutti.tasks.layouts.reading import (
 from tutti.tasks.layouts.tabs import blocks_of, lines_of, split_columns, write_lines
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+_SPLIT_KEYS = {"group": "split.group", "fold": "split.fold_column"}  # which name these columns
 _Block = tuple[Mapping[str, Sequence[Any]], Sequence[int], str]  # columns, places of the rows, unit of the places
 
 
@@ -44,6 +45,7 @@ class Table(FileSource):
         text: name of the text column.
         text_b: name of the second text's column; None for single texts.
         label: name of the label column.
+        group, fold: names of the columns of groups and folds in labelled rows; None where there are none.
         absent: name of a column that the first row lacks. ``blocks`` refuses rows of JSON Lines that have it, whose
             values would be lost; None to pass over such columns.
     """
@@ -53,6 +55,8 @@ class Table(FileSource):
     text_b: str | None = None
     label: str = "label"
     absent: str | None = None
+    group: str | None = None
+    fold: str | None = None
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         names = (self if labelled else self.with_ids(source)).names(labelled=labelled)
@@ -78,11 +82,13 @@ class Table(FileSource):
 
     def names(self, *, labelled: bool) -> dict[str, str]:
         """Maps our column names to those of the table; columns that are not used are left out."""
-        theirs = {"id": self.id, "text": self.text, "text_b": self.text_b, "label": self.label if labelled else None}
+        theirs = {"id": self.id, "text": self.text, "text_b": self.text_b}
+        if labelled:
+            theirs |= {"label": self.label, "group": self.group, "fold": self.fold}
         return {ours: name for ours, name in theirs.items() if name is not None}
 
     def write(self, rows: DataFrame, path: Path) -> None:
-        names = self.names(labelled=True)
+        names = replace(self, group=None, fold=None).names(labelled=True)
         table = rows[list(names)].rename(columns=names)
         match _suffix(str(path)):
             case ".csv":
@@ -136,13 +142,15 @@ def frame_of(
     faults = [
         Fault(
             origin,
-            f"have the column {name!r} (columns.{column})",
+            f"have the column {name!r} ({_SPLIT_KEYS.get(column, f'columns.{column}')})",
             f"the columns {', '.join(table) or 'none'}",
             _other_separator(origin, table, name)
             or nearest(
                 name,
                 [other for other in table if other not in names.values()],
-                otherwise="rename the column" + (", or set `columns:` (layouts table and hub)" if unique else ""),
+                otherwise="name a column that it has"
+                if column in _SPLIT_KEYS
+                else "rename the column" + (", or set `columns:` (layouts table and hub)" if unique else ""),
             ),
         )
         for column, name in names.items()
