@@ -18,7 +18,7 @@ import typer
 
 from tutti.cli import stores, tracking_metadata
 from tutti.cli.console import best_effort_console, console, program
-from tutti.cli.preparation import check_no_trials, check_place, prepare_study
+from tutti.cli.preparation import check_no_trials, check_place, prepare_study, with_folds
 from tutti.cluster.ending import EXIT_CODE
 from tutti.cluster.shipped import SUBMITTED
 from tutti.config.address import without_password
@@ -134,6 +134,8 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
                 console.print(f"Warm start with {counted(count, 'trial')} of the study {older}")
         is_over = _is_over(study, folder)  # before study.json names a database in which the study is not
         prepared = prepare_study(study, folder, resume=resume)
+        if study.split.fold_column is not None:
+            study = with_folds(study, prepared.settings["split"]["folds"])
         tracking_metadata.write_split(prepared, folder)
         resources = study.resources
         if is_over:  # nothing to run; delivering queued reports to the tracker needs no Ray

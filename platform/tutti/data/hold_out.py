@@ -167,12 +167,13 @@ def _held_out(rows: TaskRows, chosen: np.ndarray) -> TaskRows:
 def _without_validated_extra(tasks: Mapping[str, TaskRows]) -> dict[str, TaskRows]:
     validated = pd.concat([rows.validation for rows in tasks.values()])
     texts, groups = set(_texts(validated)), set(_groups(validated)) - {""}
+
+    def is_validated(rows: DataFrame) -> np.ndarray:
+        pairs = zip(_texts(rows), _groups(rows), strict=True)
+        return np.array([text in texts or group in groups for text, group in pairs], dtype=bool)
+
     return {
-        name: rows.without(
-            rows.train["extra"].to_numpy() & np.array([text in texts for text in _texts(rows.train)])
-            | rows.train["extra"].to_numpy() & np.array([group in groups for group in _groups(rows.train)])
-        )
-        for name, rows in tasks.items()
+        name: rows.without(rows.train["extra"].to_numpy() & is_validated(rows.train)) for name, rows in tasks.items()
     }
 
 
@@ -204,8 +205,10 @@ def _draw(cluster: Sequence[TaskRows], *, sets: Mapping[str, np.ndarray], rule: 
     texts = pd.factorize(sets[rows.task])[0]
     if rule.folds is not None:
         extra = rows.train["label"][rows.train["extra"]].to_numpy()
-        settings = {"folds": rule.folds, "seed": rule.seed, "task": rows.task}
-        return {rows.task: fold_numbers(labels, texts, extra=extra, names=rows.names, **settings)}
+        numbers = fold_numbers(
+            labels, texts, extra=extra, names=rows.names, folds=rule.folds, seed=rule.seed, task=rows.task
+        )
+        return {rows.task: numbers}
     assert rule.validation is not None
     choose = validation_rows if rows.names else validation_values
     parts = np.ones(len(labels), dtype=np.int32)
@@ -218,20 +221,11 @@ def _draw_together(
 ) -> dict[str, np.ndarray]:
     """``_draw`` for tasks that are connected, or with groups."""
     numbers = pd.factorize(np.concatenate([sets[rows.task] for rows in cluster]))[0]
-    own = dict(
-        zip(
-            [rows.task for rows in cluster],
-            np.split(numbers, np.cumsum([len(sets[rows.task]) for rows in cluster])[:-1]),
-            strict=True,
-        )
-    )
+    ends = np.cumsum([len(sets[rows.task]) for rows in cluster])
+    own = dict(zip([rows.task for rows in cluster], np.split(numbers, ends[:-1]), strict=True))
     each({rows.task: rows for rows in cluster}, lambda rows: _check_sets(rows, own[rows.task], rule))
     amounts = np.hstack([_amounts(rows, own[rows.task], int(numbers.max()) + 1) for rows in cluster])
-    shares = (
-        np.array([rule.validation, 1 - rule.validation])
-        if rule.validation
-        else np.full(rule.folds or 0, 1 / (rule.folds or 1))
-    )
+    shares = np.full(rule.folds, 1 / rule.folds) if rule.folds else np.array([share := rule.validation or 0, 1 - share])
     part_of = deal(amounts, shares, seed=stream_seed(rule.seed, "/".join(own))).astype(np.int32)
     if rule.validation:
         for rows in cluster:
@@ -261,10 +255,10 @@ def _hold_out_some(part_of: np.ndarray, own: np.ndarray, amounts: np.ndarray, *,
 def _check_sets(rows: TaskRows, own: np.ndarray, rule: SplitRule) -> None:
     what, count, needed = f"task {rows.task}", len(np.unique(own)), rule.folds or 2
     if count < needed:
-        different = "groups (split.group)" if "group" in rows.train else "rows of different texts"
+        different = "groups (split.group) without common texts" if "group" in rows.train else "rows of different texts"
         purpose = f"for {rule.folds} folds" if rule.folds else "to split"
         remedy = "lower split.folds, or add rows" if rule.folds else "add rows, or name a validation file"
-        rule_text = f"have at least {needed} {different} that no text connects {purpose}"
+        rule_text = f"have at least {needed} {different} {purpose}"
         raise TaskFileError(Fault(what, rule_text, str(count), remedy))
 
 
@@ -274,12 +268,8 @@ def _check_parts(rows: TaskRows, parts: np.ndarray, rule: SplitRule) -> None:
     if rule.folds is None:
         assert rule.validation is not None
         if not parts.any():
-            got = f"all of them held out with a validation share of {rule.validation}"
-            raise TaskFileError(
-                Fault(
-                    f"task {rows.task}", "keep training rows after the split", got, "add rows of other texts or groups"
-                )
-            )
+            what, got = f"task {rows.task}", f"none with a validation share of {rule.validation}"
+            raise TaskFileError(Fault(what, "keep training rows after the split", got, "add rows of other texts"))
         if rows.names:
             check_training_rows(labels, labels[parts == 1], share=rule.validation, task=rows.task)
         return
@@ -291,7 +281,7 @@ def _check_parts(rows: TaskRows, parts: np.ndarray, rule: SplitRule) -> None:
 def _check_each_fold(rows: TaskRows, numbers: np.ndarray, folds: Sequence[str], remedy: str) -> None:
     lacking = np.flatnonzero(np.bincount(numbers, minlength=len(folds)) == 0)
     if len(lacking):
-        got = f"none in {', '.join(repr(folds[fold]) for fold in lacking)}"
+        got = f"none in {', '.join(repr(folds[int(fold)]) for fold in lacking)}"
         raise TaskFileError(Fault(f"task {rows.task}", f"have rows in each of the {len(folds)} folds", got, remedy))
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 from tutti.data.clean import clean_text, drop_duplicates, text_columns
 from tutti.data.each import each
 from tutti.data.hold_out import SplitRule, TaskRows, hold_out
+from tutti.data.missed_group import missed_group
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
 from tutti.data.split import ordered_classes
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, counted
@@ -26,6 +27,7 @@ from tutti.tasks.metrics import check_classes
 from tutti.tasks.task import Task
 
 _WHOLE = re.compile(r"\+?(-?)([0-9]+)(?:\.0+)?")  # a whole number, as different tools write one
+_MOST_ROWS_LOOKED_AT = 1_000_000  # in search of a column of groups
 _DRAW = "one for all tasks"  # the rule by which rows are held out; earlier versions drew each task by itself
 
 
@@ -87,6 +89,8 @@ def prepare(
     read = each(by_name, _read_task)
     rule = SplitRule(validation, folds, seed, fold_column)
     held_out, settings["split"]["folds"], notices = hold_out({name: rows for name, (rows, _) in read.items()}, rule)
+    if not (group or fold_column):
+        notices += [notice for spec in specs if (notice := _missed_group(spec, read[spec.name][0]))]
     results = each(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1]))
     parts: dict[str, dict[str, PartInfo]] = {}
     for spec in specs:
@@ -186,6 +190,20 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame]]:
     if held_out is not None:
         held_out = _with_class_indices(held_out, classes)
     return TaskRows(spec.name, classes, train, held_out), parts
+
+
+def _missed_group(spec: TaskSpec, rows: TaskRows) -> str | None:
+    """A notice of a column of groups that the study may have missed, where rows of the task's own file are held out."""
+    if rows.validation is not None or len(rows.train) > _MOST_ROWS_LOOKED_AT:
+        return None
+    regular = rows.regular
+    texts = {"text": "their first text", "text_b": "their second text"} if spec.pair else {}
+    columns: dict[str, Sequence[object]] = {name: regular[name].tolist() for name in texts}
+    further = spec.layout.further_columns(spec.sources["train"])
+    if all(len(cells) == len(regular) for cells in further.values()):  # no row was left out as a duplicate
+        columns |= {name: cells for name, cells in further.items() if name not in columns}
+    notice = missed_group(regular["label"].to_numpy(), columns, texts=texts, values=spec.regression)
+    return notice and f"{spec.name}: {notice}"
 
 
 def _finished(

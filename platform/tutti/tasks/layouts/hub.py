@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +22,9 @@ from tutti.tasks.layouts.table import Table, frame_of, next_of_any_length, witho
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+
+_PLAIN = ("string", "large_string", "int32", "int64")  # types of columns that may be ids
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,12 @@ class Hub:
 
     def _class_order(self, data: Dataset) -> tuple[str, ...]:
         return tuple(_class_names(data, self.columns.label) or ()) if self.columns.label in data.features else ()
+
+    def further_columns(self, source: str) -> dict[str, Sequence[object]]:
+        data = self._load(source)
+        used = self.columns.names(labelled=True).values()
+        plain = [name for name, feature in data.features.items() if getattr(feature, "dtype", None) in _PLAIN]
+        return {name: list(data[name]) for name in plain if name not in used}
 
     def write(self, rows: DataFrame, path: Path) -> None:
         """Writes a table with the same columns, for the layout ``table``; the suffix selects the format."""

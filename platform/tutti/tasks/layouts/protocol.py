@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -43,6 +43,10 @@ class Layout(Protocol):
 
     def class_order(self, source: str) -> Sequence[str]:
         """The labels in the order in which ``source`` itself lists them; empty where it has no such list."""
+        ...
+
+    def further_columns(self, source: str) -> Mapping[str, Sequence[object]]:
+        """The named columns of labelled rows that ``read`` does not return, with a value for each row."""
         ...
 
     def write(self, rows: DataFrame, path: Path) -> None:

@@ -36,6 +36,9 @@ class FileSource:
     def class_order(self, source: str) -> tuple[str, ...]:
         return ()
 
+    def further_columns(self, source: str) -> dict[str, Sequence[object]]:
+        return {}
+
 
 def existing_file(source: str) -> Path:
     """The path of an existing, readable file.

@@ -64,6 +64,14 @@ class Table(FileSource):
         names = without_id(names, columns) if labelled else names
         return frame_of(columns, names, origin=source, places=places, place=place, numbers=numbers)
 
+    def further_columns(self, source: str) -> dict[str, Sequence[object]]:
+        further = set(column_names(source)) - set(self.names(labelled=True).values()) - {""}
+        try:
+            columns = next(_blocks(source, None, wanted=further))[0] if further else {}
+        except TaskFileError:  # rows of JSON Lines that lack some of these keys
+            return {}
+        return {name: columns[name] for name in columns if name in further}
+
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         first, names = 0, self.names(labelled=False)
         wanted = {*names.values(), *([self.absent] if self.absent else [])}
