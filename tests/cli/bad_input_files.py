@@ -262,7 +262,9 @@ FILES: dict[str, Sequence[Case]] = {
         Case(
             "a row of the fold column is empty",
             ["topic.csv, line 2 must have a fold that is not empty"],
-            both(task(GROUPED), split("fold_column: part"), topic("part", "")),
+            both(
+                task(GROUPED), split("fold_column: part"), topic("part", "{n}"), line("topic.csv", 2, "sentence 0,a,")
+            ),
         ),
         Case(
             "a fold column has other folds than asked for",
