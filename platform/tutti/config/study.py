@@ -166,11 +166,6 @@ class Split(Strict):
         """The column of a task's groups, ``text`` or ``text_b``; None for a task without groups."""
         return self.group.get(task) if isinstance(self.group, dict) else self.group
 
-    @property
-    def folded(self) -> bool:
-        """Whether every row is validated once. With a fold column the number of folds may not be known yet."""
-        return self.folds is not None or self.fold_column is not None
-
 
 class Search(Strict):
     """The budget of the search, its sampler and its scheduler."""

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from tutti.data.split import strata_of
-from tutti.errors import counted
 
 _MOST_ROWS = 20  # per value on average: a column of fewer, larger values is a category, such as a language
 _FEWEST_VALUES = 20
@@ -44,7 +43,7 @@ def missed_group(
             continue
         if name in texts or _tells_of_labels(codes[known], sizes, strata_of(labels[known], values=values)):
             what = texts.get(name, f"their value of the column {name!r}")
-            rows = f"{shared:,} of {counted(len(codes), 'row')} share {what} with others"
+            rows = f"{shared:,} of {len(codes):,} rows share {what} with others"
             return f"{rows}; to hold them out together, set `split: {{group: {name}}}`"
     return None
 
