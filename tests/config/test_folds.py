@@ -22,7 +22,15 @@ def test_without_folds_a_tenth_is_held_out_and_with_them_nothing_is(changed: Cha
 
 def test_a_fold_column_takes_the_place_of_folds(faults: Faults, changed: Changed) -> None:
     told = "\n".join(
-        faults(changed(), overrides=["split.fold_column=part", "split.validation=0.1", "search.scheduler=pbt"])
+        faults(
+            changed(),
+            overrides=[
+                "split.fold_column=part",
+                "split.validation=0.1",
+                "search.scheduler=pbt",
+                "tasks.topic.layout=table",
+            ],
+        )
     )
     assert "split.validation must be left out with split.fold_column" in told
     assert "split.fold_column must be left out with the scheduler pbt" in told
