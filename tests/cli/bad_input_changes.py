@@ -83,6 +83,10 @@ def space(line: str) -> Change:
     return yaml("  learning_rate: {type: log_uniform, low: 1.0e-4, high: 1.0e-3}\n", f"  {line}\n")
 
 
+def split(keys: str) -> Change:
+    return yaml("search:\n", f"split: {{{keys}}}\nsearch:\n")
+
+
 def mood(line: str) -> Change:
     return yaml("    layout: competition\n", f"    layout: competition\n    {line}\n")
 

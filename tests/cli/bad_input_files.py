@@ -5,14 +5,22 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 
-from bad_input_changes import Case, both, line, mood, rows, task, training, write, yaml
+from bad_input_changes import Case, Change, both, line, mood, rows, split, task, training, write, yaml
 
 GLUE = "CoLA: {layout: glue, train: cola.tsv, test: cola_test.tsv}"
 COLA = both(task(GLUE), rows("cola.tsv", "src\t{c}\t\tsentence {n}"), write("cola_test.tsv", "index\tsentence\n0\ta\n"))
 TABLE = "topic: {layout: table, train: topic.csv, columns: {id: id, text: sentence, label: label}}"
 TEMPLATE = 'topic: {layout: table, train: topic.csv, columns: {id: id}, template: "{title} {body}"}'
+GROUPED = "topic: {layout: table, train: topic.csv, columns: {text: sentence}}"
 HUB = "topic: {layout: hub, dataset: nobody/no-such-set, train: train}"
 OWN = "function: weighted_auc, needs: probabilities, higher_is_better: true"
+
+
+def topic(column: str, cell: str) -> Change:
+    """A table with a further column, in which ``{n}`` is the row's number."""
+    lines = [f"sentence {n},{'abc'[n % 3]},{cell.format(n=n)}" for n in range(12)]
+    return write("topic.csv", "\n".join([f"sentence,label,{column}", *lines]) + "\n")
+
 
 FILES: dict[str, Sequence[Case]] = {
     "The study file": (
@@ -260,6 +268,68 @@ FILES: dict[str, Sequence[Case]] = {
             "there are more folds than rows",
             ["at least 31 training rows of different texts for 31 folds", "got 30", "lower split.folds"],
             yaml("search:\n", "split: {folds: 31}\nsearch:\n"),
+        ),
+        Case(
+            "a table lacks the column of groups",
+            ["topic.csv must have the column 'prompt_id' (split.group)", "did you mean 'promt_id'"],
+            both(task(GROUPED), split("group: prompt_id"), topic("promt_id", "p{n}")),
+        ),
+        Case(
+            "a table lacks the column of folds",
+            ["topic.csv must have the column 'part' (split.fold_column)", "name a column that it has"],
+            both(task(GROUPED), split("fold_column: part"), topic("prompt_id", "p{n}")),
+        ),
+        Case(
+            "a layout without names of columns has no column of groups",
+            ["split.group must name text or text_b, or a column of a table or data set", "layout competition of mood"],
+            split("group: prompt_id"),
+        ),
+        Case(
+            "a layout without names of columns has no column of folds",
+            ["split.fold_column must name a column of tables or data sets", "layout competition of mood"],
+            split("fold_column: part"),
+        ),
+        Case(
+            "groups by a second text that no row has",
+            ["split.group must name text_b only for tasks of pairs", "the single texts of task mood"],
+            split("group: text_b"),
+        ),
+        Case(
+            "groups of a task that the study does not have",
+            ["split.group.moods must name a task of the study", "did you mean 'mood'"],
+            split("group: {moods: text}"),
+        ),
+        Case(
+            "a fold column has one fold",
+            ["the column 'part' (split.fold_column) must have two values or more", "only '0'"],
+            both(task(GROUPED), split("fold_column: part"), topic("part", "0")),
+        ),
+        Case(
+            "a row of the fold column is empty",
+            ["topic.csv, line 2 must have a fold that is not empty"],
+            both(
+                task(GROUPED), split("fold_column: part"), topic("part", "{n}"), line("topic.csv", 2, "sentence 0,a,")
+            ),
+        ),
+        Case(
+            "a fold column has other folds than asked for",
+            ["split.folds must be 12, the number of folds in the column 'part'", "got 5"],
+            both(task(GROUPED), split("fold_column: part, folds: 5"), topic("part", "{n}")),
+        ),
+        Case(
+            "a group is in the training and in the validation file",
+            ["task topic must have each group (split.group) in the training file or in the validation file", "'p1'"],
+            both(
+                task(GROUPED.replace("topic.csv,", "topic.csv, validation: dev.csv,")),
+                split("group: prompt_id"),
+                topic("prompt_id", "p{n}"),
+                write("dev.csv", "sentence,label,prompt_id\nnew,a,p1\n"),
+            ),
+        ),
+        Case(
+            "there are more folds than groups",
+            ["task topic must have at least 5 groups (split.group)", "got 1; lower split.folds"],
+            both(task(GROUPED), split("group: prompt_id, folds: 5"), topic("prompt_id", "p")),
         ),
         Case(
             "a file of pseudo-labels has no labels",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,25 +194,29 @@ def test_equal_public_scores_have_no_correlation_on_the_screen_or_in_mlflow(plac
 
 
 def test_a_study_of_one_task_votes_in_it_beside_one_of_several(place, tmp_path, monkeypatch):
-    make_study(place, "single", tasks=("mood",), trials=2)
+    data = shutil.copytree(place / "data", tmp_path / "apart")
+    warmth = data / "warmth_train.tsv"  # with texts of its own: tasks that share texts are split together
+    warmth.write_text(re.sub(r"(?m)^(\w+\t)", r"\1as warm as ", warmth.read_text(encoding="utf8")), encoding="utf8")
+    make_study(place, "several", data=data)
+    make_study(place, "single", tasks=("mood",), trials=2, data=data)
     (place / "by_task.yaml").write_text("members: {top: 9, by: task}\npseudo_labels: {threshold: 0.5, max_drift: 1}\n")
-    voters = {"mood": {"moods", "single"}, "warmth": {"moods"}}
+    voters = {"mood": {"several", "single"}, "warmth": {"several"}}
 
     def studies_in(card: Path) -> dict[str, set[str]]:
         tasks = json.loads(card.read_text(encoding="utf8"))["tasks"]
         return {task["task"]: {member["key"].split("/")[0] for member in task["members"]} for task in tasks}
 
     options = "--recipe by_task.yaml --with single --out"
-    result = run(place, f"ensemble studies/moods {options} {tmp_path / 'vote'}", code=0)
+    result = run(place, f"ensemble studies/several {options} {tmp_path / 'vote'}", code=0)
     assert "Those of single may vote in mood alone." in result.out
     assert studies_in(tmp_path / "vote/card.json") == voters
-    run(place, f"pseudo-label studies/moods {options} {tmp_path / 'labels'}", code=0)
-    assert studies_in(tmp_path / "labels/card.json") == {"mood": {"moods", "single"}}
-    run(place, f"report studies/moods {options} {tmp_path / 'page'}", code=0)
+    run(place, f"pseudo-label studies/several {options} {tmp_path / 'labels'}", code=0)
+    assert studies_in(tmp_path / "labels/card.json") == {"mood": {"several", "single"}}
+    run(place, f"report studies/several {options} {tmp_path / 'page'}", code=0)
     page = (tmp_path / "page/report.html").read_text(encoding="utf8")
     assert page.count("<td>single/t0000</td>") == 1  # in the table of members
-    run(place, f"ensemble studies/single {options.replace('single', 'moods')} {tmp_path / 'other'}", code=0)
-    assert studies_in(tmp_path / "other/card.json") == {"mood": {"moods", "single"}}
+    run(place, f"ensemble studies/single {options.replace('single', 'several')} {tmp_path / 'other'}", code=0)
+    assert studies_in(tmp_path / "other/card.json") == {"mood": {"several", "single"}}
 
     asked = {}
 
@@ -223,7 +228,7 @@ def test_a_study_of_one_task_votes_in_it_beside_one_of_several(place, tmp_path, 
     monkeypatch.setattr("tutti.modeling.checkpoint.read_metadata", lambda _: SimpleNamespace(limit=TextLimit(8)))
     monkeypatch.setattr("tutti.cli.predict._fingerprints", lambda _: sys.exit(7))
     for task in voters:
-        command = f"predict studies/moods --task {task} --input data/{task}_test.tsv"
+        command = f"predict studies/several --task {task} --input data/{task}_test.tsv"
         result = run(place, f"{command} {options} {tmp_path / 'new.csv'}", code=7)
         assert f"by recipe by_task: {6 if task == 'mood' else 4} trials" in result.out
-    assert asked == {("moods", "mood"): 4, ("single", "mood"): 2, ("moods", "warmth"): 4}
+    assert asked == {("several", "mood"): 4, ("single", "mood"): 2, ("several", "warmth"): 4}

@@ -15,9 +15,33 @@ RULE = "must be left out with split.folds, by which every training row validates
 
 
 def test_without_folds_a_tenth_is_held_out_and_with_them_nothing_is(changed: Changed) -> None:
-    assert load_study(changed()).split.model_dump() == {"validation": 0.1, "folds": None, "seed": 0}
+    assert load_study(changed()).split.model_dump(exclude_none=True) == {"validation": 0.1, "seed": 0}
     folded = load_study(changed(add="split: {folds: 5, seed: 3}\n"))
-    assert folded.split.model_dump() == {"validation": None, "folds": 5, "seed": 3}
+    assert folded.split.model_dump(exclude_none=True) == {"folds": 5, "seed": 3}
+
+
+def test_a_fold_column_takes_the_place_of_folds(faults: Faults, changed: Changed) -> None:
+    told = "\n".join(
+        faults(
+            changed(),
+            overrides=[
+                "split.fold_column=part",
+                "split.validation=0.1",
+                "search.scheduler=pbt",
+                "tasks.topic.layout=table",
+            ],
+        )
+    )
+    assert "split.validation must be left out with split.fold_column" in told
+    assert "split.fold_column must be left out with the scheduler pbt" in told
+
+
+def test_groups_are_a_column_of_all_tasks_or_of_some(faults: Faults, changed: Changed) -> None:
+    path = changed()
+    assert load_study(path, overrides=["split.group=text"]).split.group_of("topic") == "text"
+    assert load_study(path, overrides=["split.group.topic=text"]).split.group_of("mood") is None
+    message = "must be a text; got a list; put it in quotes if it is meant as a text."
+    assert message in faults(path, overrides=["split.group=[text]"])[0]
 
 
 def test_a_study_with_folds_is_stored_and_comes_back(changed: Changed, tmp_path: Path) -> None:

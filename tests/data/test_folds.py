@@ -119,8 +119,11 @@ def test_train_keeps_all_rows_with_their_fold_and_validation_has_those_of_the_ta
     assert load_prepared(prepared.folder) == prepared
 
 
-def test_folds_do_not_depend_on_other_tasks_or_on_rows_of_other_files(make_spec: MakeSpec, tmp_path: Path) -> None:
-    together = prepared_in(tmp_path / "one", make_spec("A", train=TRAIN[:20]), make_spec("B", train=TRAIN))
+def test_folds_do_not_depend_on_tasks_with_other_texts_or_on_rows_of_other_files(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    other = [(row[0], f"other {row[1]}", row[2]) for row in TRAIN[:20]]
+    together = prepared_in(tmp_path / "one", make_spec("A", train=other), make_spec("B", train=TRAIN))
     alone = prepared_in(tmp_path / "two", make_spec("B", train=TRAIN, extra=[([("0", "a", "no")], 1.0)]))
     assert together.folds("B").tolist() == alone.folds("B").tolist()[:31]
 

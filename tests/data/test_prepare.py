@@ -44,8 +44,11 @@ def test_columns_have_the_promised_types(make_spec: MakeSpec, run_preparation: A
     assert [info.labelled for info in prepared.parts["A"].values()] == [True, True, False]
 
 
-def test_the_split_of_a_task_does_not_depend_on_the_tasks_beside_it(make_spec: MakeSpec, run_preparation: Any) -> None:
-    first, second = make_spec("A", train=TRAIN), make_spec("B", train=TRAIN)
+def test_the_split_of_a_task_does_not_depend_on_tasks_with_other_texts(
+    make_spec: MakeSpec, run_preparation: Any
+) -> None:
+    other = [(row[0], f"other {row[1]}", row[2]) for row in TRAIN]
+    first, second = make_spec("A", train=other), make_spec("B", train=TRAIN)
     together = run_preparation(first, second, folder="one")
     alone = run_preparation(second, folder="two")
     assert together.ids("B", "validation").tolist() == alone.ids("B", "validation").tolist()

@@ -70,7 +70,12 @@ def test_they_differ_in_name_and_pseudo_labels_alone_and_begin_with_the_same_poi
 
 def test_validation_rows_with_equal_texts_are_too_few_for_a_round(tmp_path):
     rows = pd.DataFrame({"id": range(60), "text": [f"text {row % 6}" for row in range(60)]})
-    prepared = SimpleNamespace(parts={"mood": {"unlabeled": None}}, validation_rows=lambda: {"mood": rows})
+    prepared = SimpleNamespace(
+        tasks=[None],
+        parts={"mood": {"unlabeled": None}},
+        settings={"split": {}},
+        validation_rows=lambda: {"mood": rows},
+    )
     records = [SimpleNamespace(state=TrialState.FINISHED, score=0.5) for _ in range(9)]
     message = "must have 25 validation rows of different texts or more, to tell whether a round gains; got 6"
     with pytest.raises(StudyError, match=message):
@@ -100,7 +105,12 @@ def test_another_backbone_than_the_study_began_with_makes_no_round(tmp_path, mon
     (backbone / "config.json").write_text('{"layers": 3}')
     monkeypatch.setattr(rounds, "prepare_rows", lambda *_: None)
     rows = pd.DataFrame({"id": range(60), "text": [f"text {row}" for row in range(60)]})
-    prepared = SimpleNamespace(parts={"mood": {"unlabeled": None}}, validation_rows=lambda: {"mood": rows})
+    prepared = SimpleNamespace(
+        tasks=[None],
+        parts={"mood": {"unlabeled": None}},
+        settings={"split": {}},
+        validation_rows=lambda: {"mood": rows},
+    )
     records = [SimpleNamespace(state=TrialState.FINISHED, score=0.5) for _ in range(9)]
     recipe = load_recipe("self_training")[1]
     with pytest.raises(StudyError, match=r"when the study 'moods' began; got another config\.json"):

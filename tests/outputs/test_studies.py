@@ -31,6 +31,7 @@ def study(tmp_path: Path):
         cleaning: CleaningSteps | None = None,
         tasks: str = "A",
         seed: int = 0,
+        shared: bool = True,
     ) -> tuple[Prepared, TaskSpec]:
         def written(part: str, lines: list[str]) -> Path:
             file = tmp_path / f"{name}-{part}.tsv"
@@ -50,7 +51,13 @@ def study(tmp_path: Path):
             cleaning=cleaning or CleaningSteps(),
         )
         share = None if folds else 0.2
-        specs = [replace(spec, name=task) for task in tasks]
+
+        def named(task: str) -> TaskSpec:
+            """The task, with texts of its own unless all share theirs, which are then split together."""
+            own = rows if shared else [row.replace("text", f"{task} text") for row in rows]
+            return replace(spec, name=task, sources={**spec.sources, "train": str(written(f"train-{task}", own))})
+
+        specs = [named(task) for task in tasks]
         return prepare(specs, validation=share, folds=folds, seed=seed, folder=tmp_path / name), spec
 
     return made
@@ -105,12 +112,19 @@ def test_a_held_out_text_is_known_in_rows_whose_file_could_not_hold_its_white_sp
 
 @pytest.mark.parametrize(("tasks", "alone"), [("A", "A"), ("AC", "A"), ("ABC", "A and B")])
 def test_a_study_with_other_tasks_votes_in_those_it_shares_where_members_are_chosen_by_task(study, tasks, alone):
-    (one, _), (other, _) = study("one", tasks="AB"), study("other", tasks=tasks)
+    (one, _), (other, _) = study("one", tasks="AB", shared=False), study("other", tasks=tasks, shared=False)
     check_together({"one": one, "other": other}, by_task=True)
     with pytest.raises(StudyError) as error:
         check_together({"one": one, "other": other}, by_task=False)
     remedy = rf"set `members: {{by: task}}` in the recipe, so that it votes in {alone} alone, or leave it out."
     assert str(error.value) == f"the study other must have the tasks of one: A, B; got {', '.join(tasks)}; {remedy}"
+
+
+def test_a_study_of_one_of_several_tasks_that_share_texts_holds_out_other_rows_and_is_refused(study, tmp_path):
+    one, spec = study("one")
+    other = prepare([spec, replace(spec, name="B")], validation=0.2, seed=0, folder=tmp_path / "other")
+    with pytest.raises(StudyError, match=r"other, task A must not have trained on rows that one holds out"):
+        check_together({"one": one, "other": other}, by_task=True)
 
 
 @pytest.mark.parametrize("by_task", [True, False])

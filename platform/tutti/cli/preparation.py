@@ -46,13 +46,20 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         got, remedy = "an existing one", "add --resume to go on with it, or give `study:` another name"
         raise StudyError(Fault(f"the study {study.study!r}", f"be new in {folder.path.parent}", got, remedy))
     if begun:
-        _check_unchanged(study, folder)
+        stored = parse_study(folder.study_file)
+        if study.split.fold_column is not None and study.split.folds is None:  # no file has to be read for it again
+            study = with_folds(study, stored.split.folds)
+        _check_unchanged(study, stored)
     abilities = abilities_of(study.backbone, begun=begun)
     check_backbone(study, abilities, begun=begun)
     if not begun:  # data that a failed start left behind may come from other files and settings
         shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")
     prepared = prepare_rows(study, folder)
+    if study.split.fold_column is not None:
+        study = with_folds(study, prepared.settings["split"]["folds"])
+    for notice in prepared.notices:
+        console.print(f"  {notice}")
     keep_backbone(study, folder)
     for task in prepared.tasks:
         rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
@@ -73,6 +80,11 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
             console.print(f"  {name}: {reached}; longer ones {becomes}")
     write_whole(folder.study_file, dump_study(stores.without_passwords(study)))
     return prepared
+
+
+def with_folds(study: StudyConfig, folds: int | None) -> StudyConfig:
+    """The study with the number of folds that its fold column has."""
+    return study.model_copy(update={"split": study.split.model_copy(update={"folds": folds})})
 
 
 def check_place(folder: StudyFolder) -> None:
@@ -118,12 +130,12 @@ def check_no_trials(study: StudyConfig, folder: StudyFolder) -> None:
         raise StudyError(Fault(f"the study {study.study!r}", rule, got, remedy))
 
 
-def _check_unchanged(study: StudyConfig, folder: StudyFolder) -> None:
+def _check_unchanged(study: StudyConfig, stored: StudyConfig) -> None:
     rule = "stay as it was when the study is resumed"
     remedy = "put it back, with --set if it was given so, or give `study:` another name"
     faults = [
         Fault(f"{key} of the study {study.study!r}", rule, f"{new!r} where it was {old!r}", remedy)
-        for key, (old, new) in changed_keys(parse_study(folder.study_file), study).items()
+        for key, (old, new) in changed_keys(stored, study).items()
     ]
     if faults:
         raise StudyError(*faults)

@@ -18,7 +18,7 @@ import typer
 
 from tutti.cli import stores, tracking_metadata
 from tutti.cli.console import best_effort_console, console, program
-from tutti.cli.preparation import check_no_trials, check_place, forget_failed, prepare_study
+from tutti.cli.preparation import check_no_trials, check_place, forget_failed, prepare_study, with_folds
 from tutti.cluster.ending import EXIT_CODE
 from tutti.cluster.shipped import SUBMITTED
 from tutti.config.address import without_password
@@ -139,6 +139,8 @@ def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callab
         if not is_over:
             check_cluster()
         prepared = prepare_study(study, folder, resume=resume)
+        if study.split.fold_column is not None:
+            study = with_folds(study, prepared.settings["split"]["folds"])
         tracking_metadata.write_split(prepared, folder)
         resources = study.resources
         if is_over:  # nothing to run; delivering queued reports to the tracker needs no Ray

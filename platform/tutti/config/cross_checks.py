@@ -12,10 +12,10 @@ from tutti.config.metric_facts import FACTS, KIND_WORDS, kinds_of
 from tutti.config.paths import has_begun
 from tutti.config.raw import metric_of, metrics_of, section, tasks_of
 from tutti.config.stages import STAGES
-from tutti.config.study import CHANGING, Scheduler, Search
+from tutti.config.study import CHANGING, TEXTS, Scheduler, Search
 from tutti.config.training import LIMIT_KEYS
 from tutti.config.yaml_file import show
-from tutti.errors import Fault
+from tutti.errors import Fault, nearest
 
 _SETTINGS: dict[str, tuple[Scheduler, ...]] = {
     "grace_epochs": ("asha", "hyperband", "median"),
@@ -35,22 +35,50 @@ def task_name_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> l
 
 
 def fold_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
-    """A fault for each key that holds out validation rows although ``split.folds`` does so already."""
+    """A fault for each key that holds out validation rows although folds do so already."""
     split = section(raw, "split")
-    if split.get("folds") is None:
+    key_of_folds = next((key for key in ("fold_column", "folds") if split.get(key) is not None), None)
+    if key_of_folds is None:
         return []
     holdouts = {"split.validation": split.get("validation")}
     holdouts |= {f"tasks.{name}.validation": task.get("validation") for name, task in tasks_of(raw).items()}
     return [
         Fault(
             what(key),
-            "be left out with split.folds, by which every training row validates once",
+            f"be left out with split.{key_of_folds}, by which every training row validates once",
             show(value),
-            "take it out, or take split.folds out",
+            f"take it out, or take split.{key_of_folds} out",
         )
         for key, value in holdouts.items()
         if value is not None
     ]
+
+
+def split_column_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each task without the column that ``split.group`` or ``split.fold_column`` names, as far as is known.
+
+    Whether tables and data sets have a column is known once they are read.
+    """
+    split, tasks = section(raw, "split"), tasks_of(raw)
+    group, faults = split.get("group"), []
+    for name in group if isinstance(group, dict) else ():
+        if tasks and name not in tasks:
+            remedy = nearest(name, list(tasks), otherwise=f"name one of {', '.join(tasks)}")
+            faults.append(Fault(what(f"split.group.{name}"), "name a task of the study", repr(name), remedy))
+    for name, task in tasks.items():
+        if task.get("layout") not in ("competition", "glue"):
+            continue
+        key, column = ("split.group", group) if isinstance(group, str) else (f"split.group.{name}", None)
+        column = group.get(name) if isinstance(group, dict) else column
+        got = f"the layout {task['layout']} of {name}, whose columns have no names"
+        if isinstance(column, str) and column not in TEXTS:
+            remedy = "name `text` or `text_b`, or use the layout table"
+            rule = f"name text or text_b, or a column of a table or data set, and not {column!r}"
+            faults.append(Fault(what(key), rule, got, remedy))
+        if split.get("fold_column") is not None:
+            remedy = "use the layout table, or set split.folds"
+            faults.append(Fault(what("split.fold_column"), "name a column of tables or data sets", got, remedy))
+    return faults
 
 
 def target_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
@@ -177,6 +205,7 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
         "search.patience": (search.get("patience"), "a population is asked for at once"),
         "search.max_trial_hours": (search.get("max_trial_hours"), "a trial waits for the others when they meet"),
         "split.folds": (section(raw, "split").get("folds"), "a trial meets the others after epochs"),
+        "split.fold_column": (section(raw, "split").get("fold_column"), "a trial meets the others after epochs"),
         f"training.{STAGES}": (training.get(STAGES), "states of different stages do not fit"),
     }
     if training.get("evals_per_epoch", 1) != 1:

@@ -33,6 +33,7 @@ Scheduler = Literal["asha", "hyperband", "median", "pbt", "none"]
 Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
 LEARNING = ("tpe", "gp", "cmaes", "nsgaii", "nsgaiii")  # samplers that learn from the scores of earlier trials
 
+TEXTS = ("text", "text_b")  # that split.group names in any layout: the first and the second text
 SHARE = 0.1  # default share of a task's training rows that is held out for validation
 
 CHANGING = (
@@ -182,23 +183,41 @@ class TaskConfig(Strict):
         return {f"test-{name}": file for name, file in self.test.items()}
 
 
+def _column_or_columns(value: Any) -> str:
+    return "columns" if isinstance(value, dict) else "column"
+
+
+# By task where it is a mapping. Discriminated by hand, as TestFiles is.
+Group = Annotated[
+    Annotated[str, Tag("column")] | Annotated[dict[Name, str], Field(min_length=1), Tag("columns")],
+    Discriminator(_column_or_columns),
+]
+
+
 class Split(Strict):
     """The validation split: stratified, shuffled, seeded. Tasks with a validation file of their own are not split.
 
     With ``folds`` a trial trains once per fold, on the rows of the other folds, so that every row is validated once.
+    Rows that share their texts or a value of ``group`` stay together, in all tasks.
     """
 
     validation: Annotated[float, Field(gt=0, lt=1)] | None = None  # share of rows; by default SHARE without folds
-    folds: Annotated[int, Field(ge=2)] | None = None
+    folds: Annotated[int, Field(ge=2)] | None = None  # with fold_column what the column has, once the rows are read
+    fold_column: str | None = None  # table and hub: each value is a fold
+    group: Group | None = None  # a column of tables and data sets, or ``text`` or ``text_b`` of any layout
     seed: Seed = 0
 
     @model_validator(mode="before")
     @classmethod
     def _default_share(cls, values: Any) -> Any:
         """Fills in the default, so that it is stored and compared like an explicit value."""
-        if isinstance(values, dict) and values.get("folds") is None and values.get("validation") is None:
+        if isinstance(values, dict) and all(values.get(key) is None for key in ("folds", "fold_column", "validation")):
             return {**values, "validation": SHARE}
         return values
+
+    def group_of(self, task: str) -> str | None:
+        """The column of a task's groups, ``text`` or ``text_b``; None for a task without groups."""
+        return self.group.get(task) if isinstance(self.group, dict) else self.group
 
 
 class Search(Strict):

@@ -67,9 +67,31 @@ def text_groups(rows: DataFrame) -> np.ndarray:
 
 
 def text_groups_of(tasks: Mapping[str, DataFrame]) -> dict[str, np.ndarray]:
-    """By task ``(rows,)`` int64, as ``text_groups``, with the same number for the same texts in all tasks."""
-    groups = text_groups(pd.concat([rows[["text"]].assign(text_b=rows.get("text_b", "")) for rows in tasks.values()]))
-    return dict(zip(tasks, np.split(groups, np.cumsum([len(rows) for rows in tasks.values()])[:-1]), strict=True))
+    """By task ``(rows,)`` int64: the same number for rows that share their texts or a group, in whatever task.
+
+    Rows are connected through others too: where a text is in two groups, all rows of both have one number. Numbers are
+    from 0 in order of appearance.
+
+    Args:
+        tasks: rows with text, text_b (pairs) and, where the study names groups, group: str, empty for a row of none.
+    """
+    columns = [
+        pd.DataFrame({"text": rows["text"], "text_b": rows.get("text_b", ""), "group": rows.get("group", "")})
+        for rows in tasks.values()
+    ]
+    together = pd.concat(columns)
+    numbers = together.groupby(["text", "text_b"], sort=False).ngroup().to_numpy()
+    grouped = (together["group"] != "").to_numpy()
+    if grouped.any():
+        from scipy.sparse import coo_array  # slow to import
+        from scipy.sparse.csgraph import connected_components
+
+        groups, texts = pd.factorize(together["group"][grouped])[0], int(numbers.max()) + 1
+        size = texts + int(groups.max()) + 1
+        edges = numbers[grouped], texts + groups
+        graph = coo_array((np.ones(len(groups), dtype=bool), edges), shape=(size, size))
+        numbers = pd.factorize(connected_components(graph, directed=False)[1][numbers])[0].astype(np.int64)
+    return dict(zip(tasks, np.split(numbers, np.cumsum([len(rows) for rows in tasks.values()])[:-1]), strict=True))
 
 
 def _emoji_to_words(text: str, language: str) -> str:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from tutti.data.clean import clean_text, drop_duplicates, have_texts_of, text_columns, text_groups
+from tutti.data.clean import clean_text, drop_duplicates, have_texts_of, text_columns
+from tutti.data.each import each
+from tutti.data.hold_out import SplitRule, TaskRows, hold_out
+from tutti.data.missed_group import missed_group
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
-from tutti.data.split import fold_numbers, ordered_classes, validation_rows, validation_values
-from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, UserError, counted
+from tutti.data.split import ordered_classes
+from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, counted
 from tutti.tasks.build import CleaningSteps, TaskSpec
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.reading import number
@@ -23,15 +26,20 @@ from tutti.tasks.metrics import check_classes
 from tutti.tasks.spelling import plain
 from tutti.tasks.task import Task
 
-Item = TypeVar("Item")
-T = TypeVar("T")
-
 _SHOWN = 5  # labels in a message
-_TRAIN_COLUMNS = ["weight", "probabilities"]  # columns of the part train only
+_MOST_ROWS_LOOKED_AT = 1_000_000  # in search of a column of groups
+_DRAW = "one for all tasks"  # the rule by which rows are held out; earlier versions drew each task by itself
 
 
 def prepare(
-    specs: Sequence[TaskSpec], *, validation: float | None, seed: int, folder: Path, folds: int | None = None
+    specs: Sequence[TaskSpec],
+    *,
+    validation: float | None,
+    seed: int,
+    folder: Path,
+    folds: int | None = None,
+    fold_column: str | None = None,
+    group: str | Mapping[str, str] | None = None,
 ) -> Prepared:
     """Reads, cleans, splits and writes the rows of all tasks, or loads them if ``folder`` is prepared already.
 
@@ -39,22 +47,28 @@ def prepare(
     index, or float32 value for a regression; absent without labels) and weight (float32, train only).
     ``folder/prepared.json`` is written last.
 
-    Training rows with the same texts stay on one side of the split, and in one fold.
+    Training rows that share their texts or a group, in whatever task, stay on one side of the split, and in one fold:
+    see ``hold_out``.
 
     Rows of ``extra_train`` go to train only, with ids prefixed by ``extraN/`` (N counted from 0). Extra rows whose
-    texts also occur among validation rows are dropped, since they would bias the validation score. If extra rows have
+    texts some task validates on are dropped, since they would bias its validation score. If extra rows have
     soft labels, train has a column probabilities (list of float32 in class order; null for other rows), and their
     label is the most likely class; the column is left out if all of these rows are dropped. The class names are the
     labels of all other training rows before the split.
 
     With folds, train keeps all rows and has a column fold (int32): the fold, from 0, in which the row is validated, or
     -1 for a row of ``extra_train``, which trains in every fold. The part ``validation`` then contains all rows with a
-    fold, in the order of train: the rows that get out-of-fold predictions.
+    fold, in the order of train: the rows that get out-of-fold predictions. Where a task has groups, its part
+    ``validation`` has a column group.
+
+    A folder that an earlier version prepared, which drew each task by itself, is loaded as it is.
 
     Args:
         validation: the share of training rows held out in tasks without a validation source; None with folds.
         folds: the number of folds, at least 2; no task may then have a validation source.
         seed: of the split.
+        fold_column: what the layouts of the specs read folds from; ``folds`` may then be None.
+        group: what the study names as groups, for the record.
 
     Raises:
         TaskFileError, ConfigError: with the faults of all tasks.
@@ -62,17 +76,26 @@ def prepare(
         StorageError: if the folder cannot be written, or is damaged.
     """
     by_name = {spec.name: spec for spec in specs}
-    sources = _each(by_name, lambda spec: _each(_sources(spec), lambda source: _fingerprint(*source)))
+    sources = each(by_name, lambda spec: each(_sources(spec), lambda source: _fingerprint(*source)))
     settings = {f"tasks.{spec.name}": _settings(spec) for spec in specs}
-    settings["split"] = {"validation": validation, "folds": folds, "seed": seed}
+    settings["split"] = {"validation": validation, "folds": folds, "seed": seed, "draw": _DRAW}
+    settings["split"] |= {"fold_column": fold_column, "group": group}
+    if fold_column is not None and folds is None:
+        del settings["split"]["folds"]  # known once the rows are read
     if (folder / PREPARED_FILE).is_file():
         existing = load_prepared(folder)
         _check_unchanged(existing, sources=sources, settings=settings)
         return existing
-    results = _each(by_name, lambda spec: _prepare_task(spec, validation=validation, folds=folds, seed=seed))
+    read = each(by_name, _read_task)
+    rule = SplitRule(validation, folds, seed, fold_column)
+    held_out, settings["split"]["folds"], notices = hold_out({name: rows for name, (rows, *_) in read.items()}, rule)
+    notices = [*(notice for spec in specs for notice in read[spec.name][2]), *notices]
+    if not (group or fold_column):
+        notices += [notice for spec in specs if (notice := _missed_group(spec, read[spec.name][0]))]
+    results = each(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1]))
     parts: dict[str, dict[str, PartInfo]] = {}
     for spec in specs:
-        _, frames, _ = results[spec.name]
+        _, frames = results[spec.name]
         parts[spec.name] = {
             part: PartInfo(
                 path=write_part(frame, folder / spec.name / f"{part}.parquet"),
@@ -89,25 +112,10 @@ def prepare(
         parts=parts,
         origins=sources,
         settings=settings,
-        notices=tuple(notice for spec in specs for notice in results[spec.name][2]),
+        notices=tuple(notices),
     )
     write_prepared(prepared)
     return prepared
-
-
-def _each(items: Mapping[str, Item], step: Callable[[Item], T]) -> dict[str, T]:
-    """The step's result for each item. Collects the faults of all failing steps in one error."""
-    results: dict[str, T] = {}
-    errors: list[UserError] = []
-    for name, item in items.items():
-        try:
-            results[name] = step(item)
-        except (TaskFileError, ConfigError) as error:
-            errors.append(error)
-    if errors:
-        error_class = ConfigError if all(isinstance(error, ConfigError) for error in errors) else TaskFileError
-        raise error_class(*(fault for error in errors for fault in error.faults))
-    return results
 
 
 def _sources(spec: TaskSpec) -> dict[str, tuple[str, Layout, str]]:
@@ -168,11 +176,9 @@ def _differ(old: Any, new: Any) -> bool:
     return bool(old != new)
 
 
-def _prepare_task(
-    spec: TaskSpec, *, validation: float | None, folds: int | None, seed: int
-) -> tuple[Task, dict[str, pd.DataFrame], list[str]]:
-    """The task, its cleaned parts with labels as class indices, or as values for a regression, and notices."""
-    parts = _each(_sources(spec), lambda source: _read(spec, *source))
+def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[str]]:
+    """The task's labelled rows, cleaned, with labels of its kind, the parts without labels, and notices."""
+    parts = each(_sources(spec), lambda source: _read(spec, *source))
     notices = [notice for _, layout, source in _sources(spec).values() for notice in layout.notices(source)]
     soft = {str(extra.path): _soft_classes(parts[f"extra{n}"]) for n, extra in enumerate(spec.extra_train)}
     train = _join_train(spec, parts)
@@ -185,33 +191,31 @@ def _prepare_task(
     else:
         _check_labels(spec, train, classes, parts.get("validation"), soft)
     train, held_out = _with_class_indices(_with_targets(train, classes), classes), parts.pop("validation", None)
-    extra = train.pop("extra").to_numpy(dtype=bool)
-    if folds is not None:
-        assert held_out is None
-        train, extra = _drop_extra_duplicates(train, extra, texts_of=train[~extra])
-        labels, numbers = train["label"].to_numpy(), np.full(len(train), -1, dtype=np.int32)
-        numbers[~extra] = fold_numbers(
-            labels[~extra],
-            text_groups(train[~extra]),
-            extra=labels[extra],
-            names=classes,
-            folds=folds,
-            seed=seed,
-            task=spec.name,
-        )
-        held_out = train[~extra].drop(columns=_TRAIN_COLUMNS, errors="ignore").reset_index(drop=True)
-        train = train.assign(fold=numbers)
-    elif held_out is None:
-        assert validation is not None
-        regular, choose = train[~extra], validation_values if spec.regression else validation_rows
-        rows = choose(regular["label"].to_numpy(), text_groups(regular), share=validation, seed=seed, task=spec.name)
-        chosen = np.flatnonzero(~extra)[rows]
-        held_out = train.iloc[chosen].drop(columns=_TRAIN_COLUMNS, errors="ignore").reset_index(drop=True)
-        train, _ = _drop_extra_duplicates(train.drop(index=chosen), np.delete(extra, chosen), texts_of=held_out)
-    else:
+    if held_out is not None:
         held_out = _with_class_indices(held_out, classes)
-        notices += _leak_notices(spec, train[~extra], held_out)
-        train, _ = _drop_extra_duplicates(train, extra, texts_of=held_out)
+        notices += _leak_notices(spec, train[~train["extra"]], held_out)
+    return TaskRows(spec.name, classes, train, held_out), parts, notices
+
+
+def _missed_group(spec: TaskSpec, rows: TaskRows) -> str | None:
+    """A notice of a column of groups that the study may have missed, where rows of the task's own file are held out."""
+    if rows.validation is not None or len(rows.train) > _MOST_ROWS_LOOKED_AT:
+        return None
+    regular = rows.regular
+    texts = {"text": "their first text", "text_b": "their second text"} if spec.pair else {}
+    columns: dict[str, Sequence[object]] = {name: regular[name].tolist() for name in texts}
+    further = spec.layout.further_columns(spec.sources["train"])
+    if all(len(cells) == len(regular) for cells in further.values()):  # no row was left out as a duplicate
+        columns |= {name: cells for name, cells in further.items() if name not in columns}
+    notice = missed_group(regular["label"].to_numpy(), columns, texts=texts, values=spec.regression)
+    return notice and f"{spec.name}: {notice}"
+
+
+def _finished(
+    spec: TaskSpec, rows: TaskRows, parts: Mapping[str, pd.DataFrame]
+) -> tuple[Task, dict[str, pd.DataFrame]]:
+    """The task and all of its parts, after rows were held out."""
+    train, classes = rows.train.drop(columns=["extra", "group"], errors="ignore"), tuple(rows.names)
     if untrained := [name for index, name in enumerate(classes) if not (train["label"] == index).any()]:
         rule = "have a row of each class besides those of extra_train whose texts are validated on"
         got = f"none of {', '.join(map(repr, untrained))}"
@@ -219,7 +223,8 @@ def _prepare_task(
     if "probabilities" in train and train["probabilities"].isna().all():  # every soft row was dropped
         train = train.drop(columns="probabilities")
     task = Task(spec.name, names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
-    return task, {"train": train, "validation": held_out, **parts}, notices
+    assert rows.validation is not None
+    return task, {"train": train, "validation": rows.validation, **parts}
 
 
 def _leak_notices(spec: TaskSpec, train: pd.DataFrame, held_out: pd.DataFrame) -> list[str]:
@@ -249,21 +254,22 @@ def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _drop_extra_duplicates(
-    train: pd.DataFrame, extra: np.ndarray, *, texts_of: pd.DataFrame
-) -> tuple[pd.DataFrame, np.ndarray]:
-    """Drops the extra rows whose texts occur in ``texts_of``; also returns which of the remaining rows are extra."""
-    remaining = ~(extra & have_texts_of(train, texts_of))
-    return train[remaining].reset_index(drop=True), extra[remaining]
-
-
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:
     """The cleaned rows of one source, with the source's labels, or with float32 labels for a regression."""
     labelled = part in ("train", "validation") or part.startswith("extra")
     rows = clean_rows(layout.read(source, labelled=labelled, numbers=spec.regression), spec.cleaning)
+    if labelled and spec.group:
+        rows = rows.assign(group=_text_of_group(spec, rows))
     if labelled and spec.regression:
         rows = rows.assign(label=np.array([number(label) for label in rows["label"]], dtype=np.float32))
     return rows
+
+
+def _text_of_group(spec: TaskSpec, rows: pd.DataFrame) -> pd.Series:
+    if spec.group not in rows:
+        rule, remedy = "name text_b only for tasks of pairs", "name `text`, or a column, or other groups for each task"
+        raise ConfigError(Fault("split.group", rule, f"the single texts of task {spec.name}", remedy))
+    return rows[spec.group]
 
 
 def clean_rows(rows: pd.DataFrame, steps: CleaningSteps) -> pd.DataFrame:

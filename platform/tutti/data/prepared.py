@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
+from tutti.data.clean import text_groups_of
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import is_plain, whole_file, write_whole
 from tutti.tasks.kinds.columns import label_array
@@ -28,6 +30,7 @@ _TYPES = {
     "weight": pa.float32(),
     "fold": pa.int32(),
     "probabilities": pa.list_(pa.float32()),
+    "group": pa.string(),
 }
 
 
@@ -60,8 +63,9 @@ class Prepared:
         parts: task to part (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to its file.
         origins: task to part (or ``extraN``) to ``{"source": ..., "sha256": ...}``.
         settings: the settings that the parts depend on, under ``tasks.NAME``, and ``split``: ``{"validation": share,
-            "folds": folds, "seed": seed}``.
-        notices: what was noticed in the files, one sentence each.
+            "folds": folds, "seed": seed, "draw": rule, "fold_column": column, "group": columns}``. Earlier versions,
+            which drew each task by itself, wrote the first three.
+        notices: what the user should know of rows that were just prepared, one line each.
     """
 
     folder: Path
@@ -69,13 +73,14 @@ class Prepared:
     parts: Mapping[str, Mapping[str, PartInfo]]
     origins: Mapping[str, Mapping[str, Mapping[str, str]]]
     settings: Mapping[str, Mapping[str, Any]]
-    notices: tuple[str, ...] = ()
+    notices: tuple[str, ...] = field(default=(), compare=False)
 
     def rows(self, task: str, part: str) -> DataFrame:
         """A part's rows, with columns id, text, text_b (pairs), label (if labelled), weight (float32, train only).
 
         A label is an int32 class index, a float32 value, or a list of float32. Further columns of train are fold
-        (int32) with folds, and probabilities (list of float32, or null) with soft labels.
+        (int32) with folds, and probabilities (list of float32, or null) with soft labels; of validation group (str,
+        empty for a row of none) where the study names groups of the task.
 
         Raises:
             StorageError: if the file is missing or damaged.
@@ -107,6 +112,21 @@ class Prepared:
             StorageError: if the file is missing or damaged, or the study has no folds.
         """
         return np.array(read_columns(self.parts[task]["train"].path, ["fold"])["fold"], dtype=np.int32)
+
+
+def was_drawn_by_task(prepared: Prepared) -> bool:
+    """Whether an earlier version drew tasks each by itself although they share texts, so that other rows are held out.
+
+    Raises:
+        StorageError: if a file is missing or damaged.
+    """
+    if "draw" in prepared.settings["split"] or len(prepared.tasks) == 1:
+        return False
+    rows = {task.name: [prepared.rows(task.name, part) for part in ("train", "validation")] for task in prepared.tasks}
+    texts = [
+        np.unique(own) for own in text_groups_of({name: pd.concat(parts) for name, parts in rows.items()}).values()
+    ]
+    return len(np.unique(np.concatenate(texts))) < sum(map(len, texts))
 
 
 def texts_hash(rows: DataFrame) -> str:

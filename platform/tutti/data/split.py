@@ -1,4 +1,4 @@
-"""Class names, and the stratified split of training rows into training and validation parts or into folds.
+"""Class names, and the stratified split of one task's rows into training and validation parts or into folds.
 
 Rows of one group, which have the same texts, stay together: a model that was trained on a text is not judged on it.
 """
@@ -59,12 +59,10 @@ def validation_rows(labels: np.ndarray, groups: np.ndarray, *, share: float, see
         remedy = "add rows, or name a validation file"
         raise TaskFileError(Fault(f"task {task}", rule, "none", remedy))
     held_out = min(max(math.ceil(share * len(candidates) - 1e-9), classes), len(candidates) - classes)
-    task_seed = _task_seed(seed, task)
+    task_seed = stream_seed(seed, task)
     _, chosen = train_test_split(candidates, test_size=held_out, stratify=strata[candidates], random_state=task_seed)
     rows = np.flatnonzero(np.isin(groups, chosen))
-    if len(np.unique(np.delete(labels, rows))) < len(np.unique(labels)):
-        rule, got = "keep a training row of each class after the split", f"a validation share of {share}"
-        raise TaskFileError(Fault(f"task {task}", rule, got, "lower split.validation, or name a validation file"))
+    check_training_rows(labels, np.delete(labels, rows), share=share, task=task)
     return rows
 
 
@@ -91,7 +89,7 @@ def validation_values(values: np.ndarray, groups: np.ndarray, *, share: float, s
     held_out = min(max(math.ceil(share * count - 1e-9), 2), count - 1)  # at least two, to compute a correlation
     ranks = rankdata(values[_first_rows(groups)][candidates], method="ordinal") - 1  # from 0
     strata = ranks * min(_QUANTILES, held_out, count - held_out) // count
-    task_seed = _task_seed(seed, task)
+    task_seed = stream_seed(seed, task)
     _, chosen = train_test_split(candidates, test_size=held_out, stratify=strata, random_state=task_seed)
     return np.flatnonzero(np.isin(groups, chosen))
 
@@ -128,18 +126,24 @@ def fold_numbers(
     """
     from scipy.stats import rankdata  # slow to import
 
-    first, what = _first_rows(groups), f"task {task}"
+    first = _first_rows(groups)
     count = len(first)
     if count < folds:
         rule = f"have at least {folds} training rows of different texts for {folds} folds"
-        raise TaskFileError(Fault(what, rule, f"{count}", "lower split.folds, or add rows"))
+        raise TaskFileError(Fault(f"task {task}", rule, f"{count}", "lower split.folds, or add rows"))
     strata = _rarest_classes(labels, groups) if len(names) else (rankdata(labels[first], method="ordinal") - 1) // folds
     # Groups are sorted by stratum, in random order within each, and dealt to the folds in turn. So each stratum is
     # spread over as many folds as possible.
-    order = np.lexsort((np.random.default_rng(_task_seed(seed, task)).random(count), strata))
+    order = np.lexsort((np.random.default_rng(stream_seed(seed, task)).random(count), strata))
     dealt = np.empty(count, dtype=np.int32)
     dealt[order] = np.arange(count, dtype=np.int32) % folds
     numbers = dealt[groups]
+    check_folds(labels, numbers, extra=extra, names=names, task=task)
+    return numbers
+
+
+def check_folds(labels: np.ndarray, numbers: np.ndarray, *, extra: np.ndarray, names: Sequence[str], task: str) -> None:
+    """Raises TaskFileError where the training rows of a fold would lack a class; arguments as in ``fold_numbers``."""
     single = [
         name
         for index, name in enumerate(names)
@@ -149,8 +153,33 @@ def fold_numbers(
         rule = "have training rows of each class outside each fold"
         got = f"all rows of {', '.join(map(repr, single[:5]))}{' and others' * (len(single) > 5)} in one fold"
         remedy = "add rows of other texts, or set split.validation instead of split.folds"
-        raise TaskFileError(Fault(what, rule, got, remedy))
-    return numbers
+        raise TaskFileError(Fault(f"task {task}", rule, got, remedy))
+
+
+def check_training_rows(labels: np.ndarray, kept: np.ndarray, *, share: float, task: str) -> None:
+    """Raises TaskFileError where a class has no training row left.
+
+    Args:
+        kept: the class indices that are left.
+    """
+    if len(np.unique(kept)) < len(np.unique(labels)):
+        rule, got = "keep a training row of each class after the split", f"a validation share of {share}"
+        raise TaskFileError(Fault(f"task {task}", rule, got, "lower split.validation, or name a validation file"))
+
+
+def strata_of(labels: np.ndarray, *, values: bool) -> np.ndarray:
+    """``(rows, strata)`` float32: 1 in the stratum of each row, which is its class or its tenth of the values.
+
+    Args:
+        labels: ``(rows,)`` class indices, or values.
+        values: whether they are values.
+    """
+    from scipy.stats import rankdata  # slow to import
+
+    strata = labels
+    if values:
+        strata = (rankdata(labels) - 0.5) * _QUANTILES // len(labels)  # equal values are in one
+    return np.equal(np.unique(strata), strata[:, None]).astype(np.float32)
 
 
 def _first_rows(groups: np.ndarray) -> np.ndarray:
@@ -170,6 +199,6 @@ def _not_too_large(groups: np.ndarray, share: float) -> np.ndarray:
     return sizes <= max(share * len(groups) / 10, _FEW_ROWS, float(np.median(sizes)))
 
 
-def _task_seed(seed: int, task: str) -> int:
-    """The seed of a task's own random stream."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{task}".encode()).digest()[:4], "big")
+def stream_seed(seed: int, name: str) -> int:
+    """The seed of the random stream of a name, such as a task's."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4], "big")

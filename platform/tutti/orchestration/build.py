@@ -42,11 +42,13 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
     """
     split = study.split
     prepared = prepare(
-        task_specs(study.tasks, sample_ids_of(study)),
+        task_specs(study.tasks, sample_ids_of(study), split),
         validation=split.validation,
         folds=split.folds,
         seed=split.seed,
         folder=folder.data,
+        fold_column=split.fold_column,
+        group=split.group,
     )
     if not any(task.pair for task in prepared.tasks):
         rule, remedy = "be for single texts where no task has pairs, of which it is the mean", "use mean"

@@ -10,7 +10,7 @@ from typing import get_args
 
 from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
-from tutti.config.study import FormatName, StudyConfig, TaskConfig
+from tutti.config.study import TEXTS, FormatName, Split, StudyConfig, TaskConfig
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
@@ -77,6 +77,8 @@ class TaskSpec:
         submission: ``competition``, ``glue`` or ``csv``.
         extra_train: further training files.
         cleaning: steps applied to the rows after reading.
+        group: the text, ``text`` or ``text_b``, that rows of one group share; None where the layout reads the groups,
+            if there are any.
         plain_files: whether the sources are files; otherwise they are splits of a data set.
     """
 
@@ -90,6 +92,7 @@ class TaskSpec:
     extra_train: tuple[ExtraRows, ...] = ()
     cleaning: CleaningSteps = field(default_factory=CleaningSteps)
     plain_files: bool = True
+    group: str | None = None
 
     @property
     def regression(self) -> bool:
@@ -107,19 +110,29 @@ class TaskSpec:
 
 
 def task_specs(
-    tasks: Mapping[str, TaskConfig], sample_ids: Mapping[str, tuple[str, ...]] | None = None
+    tasks: Mapping[str, TaskConfig],
+    sample_ids: Mapping[str, tuple[str, ...]] | None = None,
+    split: Split | None = None,
 ) -> list[TaskSpec]:
     """The specifications of all tasks, in the order of the study file.
 
     Args:
         sample_ids: by task, the names that its sample submissions give to the ids.
+        split: names columns of groups and folds to read; by default none.
     """
-    return [task_spec(name, config, (sample_ids or {}).get(name, ())) for name, config in tasks.items()]
+    return [task_spec(name, config, (sample_ids or {}).get(name, ()), split) for name, config in tasks.items()]
 
 
-def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = ()) -> TaskSpec:
+def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), split: Split | None = None) -> TaskSpec:
     """The specification of one task of a study file that was loaded, and so has the keys that its layout needs."""
-    layout, extra_layout, pair = _layouts(name, config, sample_ids)
+    group = split.group_of(name) if split else None
+    table = _table(
+        config,
+        sample_ids=sample_ids,
+        group=None if group in TEXTS else group,
+        fold=split.fold_column if split else None,
+    )
+    layout, extra_layout, pair = _layouts(name, config, table)
     sources = {"train": config.train, "validation": config.validation, **config.test_sets()}
     sources["unlabeled"] = config.unlabeled
     return TaskSpec(
@@ -136,13 +149,13 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = ()) -
         ),
         cleaning=CleaningSteps(**config.cleaning.model_dump()),
         plain_files=config.layout != "hub",
+        group=group if group in TEXTS else None,
     )
 
 
-def _layouts(name: str, config: TaskConfig, sample_ids: tuple[str, ...]) -> tuple[Layout, Layout, bool]:
-    """The layout, the layout of ``extra_train``, and whether rows are pairs."""
+def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None, fold: str | None) -> Table:
     columns = config.columns
-    table = Table(
+    return Table(
         id=columns.id,
         text=columns.text,
         text_b=columns.text_b,
@@ -150,8 +163,14 @@ def _layouts(name: str, config: TaskConfig, sample_ids: tuple[str, ...]) -> tupl
         template=config.template,
         template_b=config.template_b,
         sample_ids=sample_ids,
+        group=group,
+        fold=fold,
     )
-    pair = "text_b" in table.names(labelled=False)
+
+
+def _layouts(name: str, config: TaskConfig, table: Table) -> tuple[Layout, Layout, bool]:
+    """The layout, the layout of ``extra_train``, which has no groups and folds, and whether rows are pairs."""
+    plain, pair = replace(table, group=None, fold=None), "text_b" in table.names(labelled=False)
     match config.layout:
         case "competition":
             competition = Competition(pair=config.pair, repair=config.cleaning.broken_rows)
@@ -160,10 +179,10 @@ def _layouts(name: str, config: TaskConfig, sample_ids: tuple[str, ...]) -> tupl
             glue = Glue(config.glue or GLUE_NAMES[name.lower()], repair=config.cleaning.broken_rows)
             return glue, glue, glue.pair
         case "table":
-            return table, table, pair
+            return table, plain, pair
         case "hub":
             assert config.dataset is not None
-            return Hub(config.dataset, config.subset, table), table, pair
+            return Hub(config.dataset, config.subset, table), plain, pair
 
 
 def numbering_note(layout: Layout, source: str) -> str | None:

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +23,9 @@ from tutti.tasks.layouts.table import Table, frame_of, without_id
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+
+_PLAIN = ("string", "large_string", "int32", "int64")  # types of columns that may be ids
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,12 @@ class Hub:
 
     def notices(self, source: str) -> tuple[str, ...]:
         return ()
+
+    def further_columns(self, source: str) -> dict[str, Sequence[object]]:
+        data = self._load(source)
+        used = self._wanted(labelled=True)
+        plain = [name for name, feature in data.features.items() if getattr(feature, "dtype", None) in _PLAIN]
+        return {name: list(data[name]) for name in plain if name not in used}
 
     def write(self, rows: DataFrame, path: Path) -> None:
         """Writes a table with the same columns, for the layout ``table``; the suffix selects the format."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -32,8 +32,9 @@ class Layout(Protocol):
             numbers: whether each label must be a finite float32, as parsed by ``reading.number``.
 
         Returns:
-            Columns ``id``, ``text``, ``text_b`` (pairs only) and ``label`` (if ``labelled``), all str. Ids are unique,
-            and only texts of rows to predict may be empty.
+            Columns ``id``, ``text``, ``text_b`` (pairs only) and ``label`` (if ``labelled``), all str, and of
+            labelled rows ``group`` and ``fold`` where the layout names such columns. Ids are unique, and only texts of
+            rows to predict may be empty.
 
         Raises:
             TaskFileError: with the first faults in the source, and the number of further ones.
@@ -46,6 +47,10 @@ class Layout(Protocol):
 
     def notices(self, source: str) -> Sequence[str]:
         """What a user may not expect of how ``source``, which can be read, is read: mostly nothing. A sentence each."""
+        ...
+
+    def further_columns(self, source: str) -> Mapping[str, Sequence[object]]:
+        """The named columns of labelled rows that ``read`` does not return, with a value for each row."""
         ...
 
     def write(self, rows: DataFrame, path: Path) -> None:

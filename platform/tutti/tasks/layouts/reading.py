@@ -47,6 +47,9 @@ class FileSource:
     def notices(self, source: str) -> tuple[str, ...]:
         return ()
 
+    def further_columns(self, source: str) -> dict[str, Sequence[object]]:
+        return {}
+
 
 def existing_file(source: str) -> Path:
     """The path of an existing, readable file.
@@ -187,10 +190,11 @@ def checked_frame(
 ) -> DataFrame:
     """The columns as a data frame, after checking for empty cells and repeated ids; labels without surrounding space.
 
-    Texts may be empty where there is no column ``label``: users cannot change the test file of a competition.
+    Texts may be empty where there is no column ``label``: users cannot change the test file of a competition. A row
+    with an empty ``group`` is in none.
 
     Args:
-        columns: ``id``, ``text``, ``text_b``, ``label``, as far as present, with one str per row.
+        columns: ``id``, ``text``, ``text_b``, ``label``, ``group``, ``fold``, as far as present, with one str per row.
         origin: the file, for messages.
         places: number of each row's line or row in the file.
         place: the unit of ``places``: ``line`` or ``row``.
@@ -205,7 +209,7 @@ def checked_frame(
     if not places and not all_faults:
         all_faults.append(Fault(origin, "have at least one row", "none", "name the file that has the rows"))
     for name, values in columns.items():
-        if name.startswith("text") and "label" not in columns:
+        if name == "group" or (name.startswith("text") and "label" not in columns):
             continue
         rule = f"have {'an' if name == 'id' else 'a'} {name} that is not empty"
         remedy = f"fill in the {name}, or take the row out"

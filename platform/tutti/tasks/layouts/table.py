@@ -36,6 +36,7 @@ from tutti.tasks.layouts.tabs import write_lines
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 """Of the tables that can be written. Read are workbooks too, and all of them packed."""
 _ROWS = 4096  # that are looked at together for their ids
+_SPLIT_KEYS = {"group": "split.group", "fold": "split.fold_column"}  # which name these columns
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Table(FileSource):
         template: the text, composed of columns as in ``{title} [SEP] {body}``, in place of ``text``. A file that has a
             column by the name of the template itself, as ``write`` makes it, has the texts already.
         template_b: the second text, in place of ``text_b``.
+        group, fold: names of the columns of groups and folds in labelled rows; None where there are none.
         absent: name of a column that the first row lacks. ``blocks`` refuses rows of JSON Lines that have it, whose
             values would be lost; None to pass over such columns.
         sample_ids: names that sample submissions give to the ids. A column of rows to predict that is called so goes
@@ -65,6 +67,8 @@ class Table(FileSource):
     template_b: str | None = None
     absent: str | None = None
     sample_ids: tuple[str, ...] = ()
+    group: str | None = None
+    fold: str | None = None
 
     def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
         layout = self if labelled else self.with_ids(source)
@@ -74,6 +78,15 @@ class Table(FileSource):
         names = without_id(names, columns) if labelled else names
         templates = self.templates()
         return frame_of(columns, names, templates, origin=source, places=places, place=place, numbers=numbers)
+
+    def further_columns(self, source: str) -> dict[str, Sequence[object]]:
+        known = self.wanted(self.names(labelled=True))
+        further = {*column_names(source, wanted=known)} - known - {""}
+        try:
+            columns = next(_blocks(source, None, wanted=further | known))[0] if further else {}
+        except TaskFileError:  # rows of JSON Lines that lack some of these keys
+            return {}
+        return {name: columns[name] for name in columns if name in further}
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         first, names = 0, self.names(labelled=False)
@@ -121,7 +134,9 @@ class Table(FileSource):
 
     def names(self, *, labelled: bool) -> dict[str, str]:
         """Maps our column names to those of the table; columns that are not used are left out."""
-        theirs = {"id": self.id, "text": self.text, "text_b": self.text_b, "label": self.label if labelled else None}
+        theirs = {"id": self.id, "text": self.text, "text_b": self.text_b}
+        if labelled:
+            theirs |= {"label": self.label, "group": self.group, "fold": self.fold}
         theirs |= {ours: column_name(template) for ours, template in self.templates().items()}
         return {ours: name for ours, name in theirs.items() if name is not None}
 
@@ -135,7 +150,7 @@ class Table(FileSource):
         return {*names.values(), *(name for template in self.templates().values() for name in columns_of(template))}
 
     def write(self, rows: DataFrame, path: Path) -> None:
-        names = self.names(labelled=True)
+        names = replace(self, group=None, fold=None).names(labelled=True)
         table = rows[list(names)].rename(columns=names)
         match path.suffix.lower():
             case ".csv":
@@ -197,12 +212,12 @@ def frame_of(
     faults = [
         Fault(
             origin,
-            f"have the column {name!r} ({_key_of(column) if column in composed else f'columns.{column}'})",
+            f"have the column {name!r} ({_key_of(column, column in composed)})",
             f"the columns {', '.join(table) or 'none'}",
             nearest(
                 name,
                 [other for other in table if other not in used],
-                otherwise="rename the column" + (f", or {_remedy(column in composed)}" if unique else ""),
+                otherwise=_remedy(column, column in composed, unique=unique),
             ),
         )
         for column, of_column in sources.items()
@@ -242,13 +257,16 @@ def frame_of(
     )
 
 
-def _key_of(column: str) -> str:
-    """The key of a task that says how one of our text columns is composed."""
-    return column.replace("text", "template")
+def _key_of(column: str, is_composed: bool) -> str:
+    """The key of a study file that names one of our columns, or says how it is composed."""
+    return column.replace("text", "template") if is_composed else _SPLIT_KEYS.get(column, f"columns.{column}")
 
 
-def _remedy(is_composed: bool) -> str:
-    return "correct the template" if is_composed else "set `columns:` (layouts table and hub)"
+def _remedy(column: str, is_composed: bool, *, unique: bool) -> str:
+    if column in _SPLIT_KEYS:
+        return "name a column that it has"
+    other = "correct the template" if is_composed else "set `columns:` (layouts table and hub)"
+    return "rename the column" + (f", or {other}" if unique else "")
 
 
 def _format(source: str) -> str:

@@ -1,0 +1,319 @@
+"""What the tasks hold out, in one draw for all of them: no task trains on what another validates on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from pandas import DataFrame
+
+from tutti.data.clean import text_groups_of
+from tutti.data.deal import deal
+from tutti.data.each import each
+from tutti.data.split import (
+    check_folds,
+    check_training_rows,
+    fold_numbers,
+    ordered_classes,
+    strata_of,
+    stream_seed,
+    validation_rows,
+    validation_values,
+)
+from tutti.errors import ConfigError, Fault, TaskFileError, counted
+
+_TRAIN_COLUMNS = ["weight", "probabilities", "extra", "fold"]  # of training rows only
+
+
+@dataclass(frozen=True)
+class SplitRule:
+    """How rows are held out.
+
+    Attributes:
+        validation: the share of training rows held out in tasks without a validation file; None with folds.
+        folds: the number of folds, or None; with ``fold_column`` what it must be, or None for what the column has.
+        seed: of the draw.
+        fold_column: the column that the rows' ``fold`` was read from; None for folds that are drawn.
+    """
+
+    validation: float | None
+    folds: int | None
+    seed: int
+    fold_column: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TaskRows:
+    """A task's labelled rows.
+
+    Attributes:
+        task: its name.
+        names: the class names; empty for a regression.
+        train: id, text, text_b (pairs), label (class index or value), weight, extra (bool: of ``extra_train``),
+            probabilities (soft labels), group and fold (both str) where the study names them. Other rows come first.
+        validation: the rows of its own validation file, or the rows that were held out; None before that.
+    """
+
+    task: str
+    names: Sequence[str]
+    train: DataFrame
+    validation: DataFrame | None
+
+    @property
+    def regular(self) -> DataFrame:
+        """The training rows of the task's own file."""
+        return self.train[~self.train["extra"]]
+
+    def without(self, dropped: np.ndarray) -> TaskRows:
+        """The rows without some of the training rows: ``(rows of train,)`` bool."""
+        return replace(self, train=self.train[~dropped].reset_index(drop=True))
+
+
+def hold_out(tasks: Mapping[str, TaskRows], rule: SplitRule) -> tuple[dict[str, TaskRows], int | None, list[str]]:
+    """Holds out rows of all tasks in one draw.
+
+    Rows that share their texts or a group, in whatever task, are connected, also through others, and a connected set is
+    held out, or in one fold, as a whole. Strata are balanced over all tasks at once. A task that shares no text with
+    another and has no groups is drawn by itself. Rows of ``extra_train`` are dropped if any task validates on their
+    texts or their group.
+
+    Returns:
+        The tasks with their validation rows; with folds these are all regular training rows, and train has a column
+        fold (int32), -1 for rows of ``extra_train``. The number of folds, if any. Notices for the user, one line each.
+
+    Raises:
+        TaskFileError, ConfigError: where the rows cannot be held out so.
+    """
+    each(tasks, _check_groups)
+    sets = _sets(tasks)
+    notices: list[str] = []
+    given = {name: sets[name][len(rows.regular) :] for name, rows in tasks.items()}  # sets of validation files' rows
+    left = {}
+    for name, rows in tasks.items():
+        others = np.concatenate([np.empty(0, int), *(given[other] for other in tasks if other != name)])
+        left[name], sets[name] = _left_out(rows, sets[name][: len(rows.regular)], others, notices)
+    drawn = {name: rows for name, rows in left.items() if rows.validation is None}
+    folds = rule.folds
+    if rule.fold_column is not None:
+        parts, folds = _given_folds(drawn, sets, rule, notices)
+    else:
+        clusters = {
+            names[0]: [drawn[name] for name in names] for names in _clusters({name: sets[name] for name in drawn})
+        }
+        parts = {}
+        for of_cluster in each(clusters, partial(_draw, sets=sets, rule=rule)).values():
+            parts |= of_cluster
+    result = {}
+    held_out = np.concatenate([np.empty(0, int), *(sets[name][parts[name] == 0] for name in drawn)])
+    for name, rows in left.items():
+        if name not in drawn:
+            result[name], _ = _left_out(rows, sets[name], held_out, notices)
+        elif folds is None:
+            result[name] = _held_out(rows, parts[name] == 0)
+        else:
+            numbers = np.full(len(rows.train), -1, dtype=np.int32)
+            numbers[~rows.train["extra"].to_numpy()] = parts[name]
+            result[name] = replace(_held_out(rows, parts[name] >= 0), train=rows.train.assign(fold=numbers))
+    return _without_validated_extra(result), folds, notices
+
+
+def _sets(tasks: Mapping[str, TaskRows]) -> dict[str, np.ndarray]:
+    """By task ``(regular rows, then rows of its validation file,)``: the number of each row's connected set."""
+    frames = {name: pd.concat([rows.regular, rows.validation]) for name, rows in tasks.items()}
+    return text_groups_of(frames)
+
+
+def _check_groups(rows: TaskRows) -> None:
+    if rows.validation is None or "group" not in rows.validation:
+        return
+    both = (set(rows.regular["group"]) & set(rows.validation["group"])) - {""}
+    if both:
+        first = sorted(both)[0]
+        got = f"{first!r} in both" + (f", as {counted(len(both) - 1, 'other')}" if len(both) > 1 else "")
+        rule = "have each group (split.group) in the training file or in the validation file"
+        remedy = "take the rows out of one, or take `validation:` out, so that whole groups are held out"
+        raise TaskFileError(Fault(f"task {rows.task}", rule, got, remedy))
+
+
+def _left_out(
+    rows: TaskRows, own: np.ndarray, validated: np.ndarray, notices: list[str]
+) -> tuple[TaskRows, np.ndarray]:
+    """The task without the regular rows of sets on which others validate, and the sets of the rows that remain."""
+    dropped = np.isin(own, validated)
+    if not dropped.any():
+        return rows, own
+    if dropped.all():
+        rule, got = "have training rows whose texts and groups no other task validates on", "none"
+        raise TaskFileError(Fault(f"task {rows.task}", rule, got, "take rows out of the other tasks' validation files"))
+    shared = "texts or groups" if "group" in rows.train else "texts"
+    number = counted(int(dropped.sum()), "training row")
+    notices.append(f"{rows.task}: left out {number} whose {shared} other tasks validate on")
+    of_train = np.zeros(len(rows.train), dtype=bool)
+    of_train[~rows.train["extra"].to_numpy()] = dropped
+    return rows.without(of_train), own[~dropped]
+
+
+def _held_out(rows: TaskRows, chosen: np.ndarray) -> TaskRows:
+    """The task with chosen regular rows, ``(regular rows,)`` bool, as validation rows in place of training rows."""
+    of_train = np.zeros(len(rows.train), dtype=bool)
+    of_train[~rows.train["extra"].to_numpy()] = chosen
+    validation = rows.train[of_train].drop(columns=_TRAIN_COLUMNS, errors="ignore").reset_index(drop=True)
+    return replace(rows.without(of_train), validation=validation)
+
+
+def _without_validated_extra(tasks: Mapping[str, TaskRows]) -> dict[str, TaskRows]:
+    validated = pd.concat([rows.validation for rows in tasks.values()])
+    texts, groups = set(_texts(validated)), set(_groups(validated)) - {""}
+
+    def is_validated(rows: DataFrame) -> np.ndarray:
+        pairs = zip(_texts(rows), _groups(rows), strict=True)
+        return np.array([text in texts or group in groups for text, group in pairs], dtype=bool)
+
+    return {
+        name: rows.without(rows.train["extra"].to_numpy() & is_validated(rows.train)) for name, rows in tasks.items()
+    }
+
+
+def _texts(rows: DataFrame) -> Iterable[tuple[str, str]]:
+    second = rows["text_b"].fillna("") if "text_b" in rows else [""] * len(rows)  # absent in rows of single texts
+    return zip(rows["text"], second, strict=True)
+
+
+def _groups(rows: DataFrame) -> Iterable[str]:
+    return rows["group"].fillna("") if "group" in rows else [""] * len(rows)
+
+
+def _clusters(sets: Mapping[str, np.ndarray]) -> list[list[str]]:
+    """The tasks, those together that are connected by common sets."""
+    clusters: list[list[str]] = []
+    for name, own in sets.items():
+        shares = [np.isin(own, np.concatenate([sets[other] for other in names])).any() for names in clusters]
+        joined = [other for names, is_shared in zip(clusters, shares, strict=True) if is_shared for other in names]
+        clusters = [names for names, is_shared in zip(clusters, shares, strict=True) if not is_shared]
+        clusters.append([*joined, name])
+    return clusters
+
+
+def _draw(cluster: Sequence[TaskRows], *, sets: Mapping[str, np.ndarray], rule: SplitRule) -> dict[str, np.ndarray]:
+    """By task ``(regular rows,)``: the fold, or 0 for validation and 1 for training."""
+    if len(cluster) > 1 or any(group for rows in cluster for group in _groups(rows.regular)):
+        return _draw_together(sorted(cluster, key=lambda rows: rows.task), sets, rule)
+    rows, labels = cluster[0], cluster[0].regular["label"].to_numpy()
+    texts = pd.factorize(sets[rows.task])[0]
+    if rule.folds is not None:
+        extra = rows.train["label"][rows.train["extra"]].to_numpy()
+        numbers = fold_numbers(
+            labels, texts, extra=extra, names=rows.names, folds=rule.folds, seed=rule.seed, task=rows.task
+        )
+        return {rows.task: numbers}
+    assert rule.validation is not None
+    choose = validation_rows if rows.names else validation_values
+    parts = np.ones(len(labels), dtype=np.int32)
+    parts[choose(labels, texts, share=rule.validation, seed=rule.seed, task=rows.task)] = 0
+    return {rows.task: parts}
+
+
+def _draw_together(
+    cluster: Sequence[TaskRows], sets: Mapping[str, np.ndarray], rule: SplitRule
+) -> dict[str, np.ndarray]:
+    """``_draw`` for tasks that are connected, or with groups."""
+    numbers = pd.factorize(np.concatenate([sets[rows.task] for rows in cluster]))[0]
+    ends = np.cumsum([len(sets[rows.task]) for rows in cluster])
+    own = dict(zip([rows.task for rows in cluster], np.split(numbers, ends[:-1]), strict=True))
+    each({rows.task: rows for rows in cluster}, lambda rows: _check_sets(rows, own[rows.task], rule))
+    amounts = np.hstack([_amounts(rows, own[rows.task], int(numbers.max()) + 1) for rows in cluster])
+    shares = np.full(rule.folds, 1 / rule.folds) if rule.folds else np.array([share := rule.validation or 0, 1 - share])
+    part_of = deal(amounts, shares, seed=stream_seed(rule.seed, "/".join(own))).astype(np.int32)
+    if rule.validation:
+        for rows in cluster:
+            _hold_out_some(part_of, own[rows.task], amounts, need=1 if rows.names else 2)
+    parts = {name: part_of[numbers] for name, numbers in own.items()}
+    each({rows.task: rows for rows in cluster}, lambda rows: _check_parts(rows, parts[rows.task], rule))
+    return parts
+
+
+def _amounts(rows: TaskRows, own: np.ndarray, count: int) -> np.ndarray:
+    """``(sets, strata + 1)``: how many of a task's rows of each stratum, and of all, each set has."""
+    strata = strata_of(rows.regular["label"].to_numpy(), values=not rows.names)
+    amounts = np.zeros((count, strata.shape[1] + 1))
+    np.add.at(amounts, own, np.hstack([strata, np.ones((len(strata), 1))]))
+    return amounts
+
+
+def _hold_out_some(part_of: np.ndarray, own: np.ndarray, amounts: np.ndarray, *, need: int) -> None:
+    """Moves a task's smallest sets to the validation rows until it has as many of these as it needs, in place."""
+    smallest = sorted(np.unique(own), key=lambda one: (amounts[one].sum(), one))
+    for one in smallest:
+        if (part_of[own] == 0).sum() >= need:
+            return
+        part_of[one] = 0
+
+
+def _check_sets(rows: TaskRows, own: np.ndarray, rule: SplitRule) -> None:
+    what, count, needed = f"task {rows.task}", len(np.unique(own)), rule.folds or 2
+    if count < needed:
+        different = "groups (split.group) without common texts" if "group" in rows.train else "rows of different texts"
+        purpose = f"for {rule.folds} folds" if rule.folds else "to split"
+        remedy = "lower split.folds, or add rows" if rule.folds else "add rows, or name a validation file"
+        rule_text = f"have at least {needed} {different} {purpose}"
+        raise TaskFileError(Fault(what, rule_text, str(count), remedy))
+
+
+def _check_parts(rows: TaskRows, parts: np.ndarray, rule: SplitRule) -> None:
+    """Checks that each fold of a task, or its training part, has all that it needs."""
+    labels = rows.regular["label"].to_numpy()
+    if rule.folds is None:
+        assert rule.validation is not None
+        if not parts.any():
+            what, got = f"task {rows.task}", f"none with a validation share of {rule.validation}"
+            raise TaskFileError(Fault(what, "keep training rows after the split", got, "add rows of other texts"))
+        if rows.names:
+            check_training_rows(labels, labels[parts == 1], share=rule.validation, task=rows.task)
+        return
+    _check_each_fold(rows, parts, [str(fold) for fold in range(rule.folds)], "lower split.folds, or add rows")
+    extra = rows.train["label"][rows.train["extra"]].to_numpy()
+    check_folds(labels, parts, extra=extra, names=rows.names, task=rows.task)
+
+
+def _check_each_fold(rows: TaskRows, numbers: np.ndarray, folds: Sequence[str], remedy: str) -> None:
+    lacking = np.flatnonzero(np.bincount(numbers, minlength=len(folds)) == 0)
+    if len(lacking):
+        got = f"none in {', '.join(repr(folds[int(fold)]) for fold in lacking)}"
+        raise TaskFileError(Fault(f"task {rows.task}", f"have rows in each of the {len(folds)} folds", got, remedy))
+
+
+def _given_folds(
+    tasks: Mapping[str, TaskRows], sets: Mapping[str, np.ndarray], rule: SplitRule, notices: list[str]
+) -> tuple[dict[str, np.ndarray], int]:
+    """By task ``(regular rows,)`` the number of each row's fold in the fold column, and the number of folds."""
+    what = f"the column {rule.fold_column!r} (split.fold_column)"
+    names = ordered_classes(pd.concat([rows.regular["fold"] for rows in tasks.values()]))
+    if len(names) < 2:
+        remedy = "name the column of the folds, or set split.folds in its place"
+        raise TaskFileError(
+            Fault(what, "have two values or more, each of which is a fold", f"only {names[0]!r}", remedy)
+        )
+    if rule.folds not in (None, len(names)):
+        rule_text = f"be {len(names)}, the number of folds in {what}, or be left out"
+        raise ConfigError(Fault("split.folds", rule_text, str(rule.folds), "take it out"))
+    parts = {name: pd.Categorical(rows.regular["fold"], names).codes.astype(np.int32) for name, rows in tasks.items()}
+
+    def check(rows: TaskRows) -> None:
+        _check_each_fold(rows, parts[rows.task], names, "give rows of the task these folds")
+        extra = rows.train["label"][rows.train["extra"]].to_numpy()
+        check_folds(rows.regular["label"].to_numpy(), parts[rows.task], extra=extra, names=rows.names, task=rows.task)
+
+    each(tasks, check)
+    rows_of = pd.DataFrame(
+        {"set": np.concatenate([sets[name] for name in tasks]), "fold": np.concatenate([*parts.values()])}
+    )
+    apart = int((rows_of.groupby("set")["fold"].transform("nunique") > 1).sum())
+    if apart:
+        grouped = any("group" in rows.train for rows in tasks.values())
+        shared = "texts or a group" if grouped else "texts"
+        which = f"{counted(apart, 'row')} in {what} share {shared} with rows of another fold"
+        notices.append(f"{which}, so that scores come out too high")
+    return parts, len(names)
