@@ -35,7 +35,7 @@ def table(folder: Path, rows: list[tuple[str, ...]], *, name: str = "A", split: 
     file = folder / f"{name}.csv"
     file.write_text("text,label,prompt,part\n" + "".join(",".join(row) + "\n" for row in rows))
     config = TaskConfig.model_validate({"layout": "table", "train": str(file), **keys})
-    return task_specs({name: config}, Split.model_validate(split))[0]
+    return task_specs({name: config}, split=Split.model_validate(split))[0]
 
 
 def test_tasks_without_common_texts_are_drawn_as_ever(make_spec: MakeSpec, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_texts_of_a_task_s_own_validation_file_do_not_train_other_tasks(make_spe
     prepared = prepared_in(tmp_path, *specs)
     assert not {"text 3", "text 4"} & {*prepared.rows("A", "train")["text"], *prepared.rows("A", "validation")["text"]}
     assert {"text 3", "text 4"} <= set(prepared.rows("B", "train")["text"])  # its own file is its user's business
-    assert prepared.notices[0] == "A: left out 2 training rows whose texts other tasks validate on"
+    assert prepared.notices[1] == "A: left out 2 training rows whose texts other tasks validate on"
     held_out = set(prepared.rows("A", "validation")["text"])
     assert not held_out & set(prepared.rows("B", "train")["text"])
 

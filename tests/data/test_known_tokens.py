@@ -12,6 +12,7 @@ from word_backbone import save_tokenizer
 from tutti.data.encode import EncodedPart, encode_rows, load_tokenizer, part_of
 from tutti.data.known_tokens import check_known, check_vocabulary
 from tutti.errors import BackboneError
+from tutti.records import TextLimit
 
 TYPES = ["input_ids", "token_type_ids", "attention_mask"]
 
@@ -24,7 +25,7 @@ def pairs(tmp_path: Path) -> EncodedPart:
     texts = pa.table({"text": ["a", "a zebra"], "text_b": ["a", "a"]})
     return part_of(
         np.array(["r0", "r1"]),
-        encode_rows(texts, tokenizer=tokenizer, max_length=16),
+        encode_rows(texts, tokenizer=tokenizer, limit=TextLimit(16)),
         pad_token_id=tokenizer.pad_token_id,
     )
 

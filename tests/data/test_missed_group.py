@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from tutti.data.missed_group import missed_group
+from tutti.tasks.kinds.registry import KINDS
 
 RNG = np.random.default_rng(0)
 GROUPS = np.repeat(np.arange(100), 3)
 
 
 def found(labels: Any, column: Any, *, texts: dict[str, str] | None = None, values: bool = False) -> str | None:
-    return missed_group(np.asarray(labels), {"prompt_id": list(column)}, texts=texts or {}, values=values)
+    strata = KINDS["value" if values else "classes"].indicators(np.asarray(labels))
+    return missed_group(strata, {"prompt_id": list(column)}, texts=texts or {})
 
 
 @pytest.mark.parametrize(
@@ -34,9 +36,8 @@ def test_a_column_whose_values_tell_of_labels_is_named(labels: np.ndarray, value
 
 
 def test_a_text_that_many_rows_share_is_named_whatever_their_labels() -> None:
-    notice = missed_group(
-        RNG.integers(2, size=300), {"text": [f"p{n}" for n in GROUPS]}, texts={"text": "their first text"}, values=False
-    )
+    strata, texts = KINDS["classes"].indicators(RNG.integers(2, size=300)), {"text": "their first text"}
+    notice = missed_group(strata, {"text": [f"p{n}" for n in GROUPS]}, texts=texts)
     assert notice is not None
     assert "300 of 300 rows share their first text with others" in notice
 

@@ -62,7 +62,7 @@ def test_a_class_that_only_soft_labels_name_is_refused(
     make_spec: MakeSpec, run_preparation: Any, tmp_path: Path
 ) -> None:
     file = _soft(tmp_path / "s.parquet", ("yes", "maybe"), [[0.25, 0.75]])
-    with pytest.raises(TaskFileError, match=r"s.parquet must have probabilities .*classes no, yes; got also of maybe"):
+    with pytest.raises(TaskFileError, match=r"s.parquet must have probabilities of no, yes alone; got also of maybe"):
         run_preparation(make_spec(train=TRAIN, soft=[(file, 1.0)]))
 
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutti.data.split import ordered_classes, validation_rows, validation_values
+from tutti.data.split import validation_rows, validation_values
 from tutti.errors import TaskFileError
+from tutti.tasks.kinds.classes import ordered_classes
 
 
 @settings(deadline=None)

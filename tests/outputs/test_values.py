@@ -20,6 +20,7 @@ from tutti.outputs.pseudo_labels import write_pseudo_labels
 from tutti.outputs.pseudo_pool import Pool
 from tutti.outputs.submission import Formats
 from tutti.records import CheckpointRecord
+from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.metrics import score
 from tutti.tasks.predictions import Predictions
@@ -233,7 +234,7 @@ def test_a_regression_gets_no_pseudo_labels_and_the_report_says_why(bank, tmp_pa
 def test_where_every_row_is_labelled_a_regression_s_label_is_the_ensemble_s_value(bank, tmp_path):
     report = pseudo(bank, tmp_path / "out", ("STS-B", "CoLA"), "all")
     assert [task.task for task in report.tasks] == ["STS-B", "CoLA"]
-    back = Glue("STS-B").read(str(tmp_path / "out" / "STS-B.tsv"), labelled=True, numbers=True)
+    back = Glue("STS-B").read(str(tmp_path / "out" / "STS-B.tsv"), labelled=True, check=KINDS["value"].cell_fault)
     members = [member.key for member in report.tasks[0].members]
     mean = np.mean([bank.predictions(key, "STS-B", "unlabeled").outputs for key in members], axis=0)
     np.testing.assert_allclose(back["label"].astype(float), mean, rtol=1e-5)

@@ -42,8 +42,8 @@ def test_sst2_may_lack_its_hyphen_and_glue_decides_over_the_name() -> None:
 def test_sts_b_is_a_regression_of_pairs(name: str) -> None:
     spec = task_spec(name, config(layout="glue", metric="pearson_spearman"))
     assert spec.layout == Glue("STS-B")
-    assert (spec.pair, spec.regression, spec.submission) == (True, True, "glue")
-    assert not task_spec("A", config(layout="glue", glue="RTE")).regression
+    assert (spec.pair, spec.kind.name, spec.submission) == (True, "value", "glue")
+    assert task_spec("A", config(layout="glue", glue="RTE")).kind.name == "classes"
 
 
 @pytest.mark.parametrize(

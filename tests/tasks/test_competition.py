@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError
+from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.reading import raise_any
 
@@ -156,7 +157,7 @@ def test_empty_texts_labels_and_repeated_ids_are_all_reported_at_once(write: Wri
 def test_labels_that_are_no_numbers_are_told_with_the_other_faults(write: Write) -> None:
     source = write("0\ta\t4.5\n1\t \thigh\n2\tc\t\n")
     with pytest.raises(TaskFileError) as caught:
-        Competition().read(source, labelled=True, numbers=True)
+        Competition().read(source, labelled=True, check=KINDS["value"].cell_fault)
     assert [(fault.what.rsplit(", ")[-1], fault.got) for fault in caught.value.faults] == [
         ("line 2", "an empty one"),
         ("line 3", "an empty one"),
@@ -182,7 +183,7 @@ def test_a_fault_that_many_rows_have_is_told_once_with_its_count(write: Write) -
     assert len(caught.value.faults) == 1
     source = write("".join(f"{row}\tx\t{'abcd'[row]}\n" for row in range(4)))
     with pytest.raises(TaskFileError, match=r"lines 1, 2, 3 and 4 must have a number .*; got 'a', 'b', 'c', \.\.\.;"):
-        Competition().read(source, labelled=True, numbers=True)
+        Competition().read(source, labelled=True, check=KINDS["value"].cell_fault)
 
 
 def test_many_faults_are_cut_to_ten_and_counted() -> None:

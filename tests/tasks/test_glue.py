@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tutti.errors import TaskFileError
+from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.glue import Glue
 
 Write = Callable[..., str]
@@ -160,7 +161,7 @@ def test_repair_changes_no_row_of_a_sound_file(write: Write, kind: str) -> None:
 def test_a_score_of_sts_b_that_is_no_number_is_named_by_its_line(write: Write) -> None:
     source = write(TRAIN["STS-B"].replace("\t0\n", "\tn/a\n"))
     with pytest.raises(TaskFileError, match=r"rows.tsv, line 3 must have a number as its label.*; got 'n/a'; correct"):
-        Glue("STS-B").read(source, labelled=True, numbers=True)
+        Glue("STS-B").read(source, labelled=True, check=KINDS["value"].cell_fault)
 
 
 @pytest.mark.parametrize("kind", ["SST-2", "MRPC", "QQP", "MNLI"])
@@ -186,7 +187,8 @@ def test_a_fault_names_the_line_of_the_file(write: Write) -> None:
 def test_the_real_files_lose_and_merge_no_row(shared_data: Path, kind: str, train: int, dev: int, test: int) -> None:
     folder = shared_data / "glue" / kind
     for name, count in (("train", train), ("dev", dev), ("test", test)):
-        rows = Glue(kind).read(str(folder / f"{name}.tsv"), labelled=name != "test", numbers=kind == "STS-B")
+        check = KINDS["value"].cell_fault if kind == "STS-B" else None
+        rows = Glue(kind).read(str(folder / f"{name}.tsv"), labelled=name != "test", check=check)
         assert len(rows) == count
         lines = (folder / f"{name}.tsv").read_bytes().decode("utf-8-sig").split("\n")[:-1][-count:]
         texts = rows[[column for column in ("text", "text_b") if column in rows]].itertuples(index=False)

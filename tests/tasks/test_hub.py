@@ -5,8 +5,9 @@ from pathlib import Path
 import datasets
 import pytest
 
-from tutti.data.split import ordered_classes
 from tutti.errors import TaskFileError
+from tutti.tasks.kinds.classes import ordered_classes
+from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.hub import Hub
 from tutti.tasks.layouts.table import Table
 
@@ -55,10 +56,10 @@ def test_classes_have_the_order_of_the_data_set_so_that_f1_is_that_of_its_second
 def test_numbers_of_a_regression_are_read_and_other_labels_named(tmp_path: Path) -> None:
     data = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [3.8, 4.0]})
     datasets.DatasetDict({"train": data}).save_to_disk(tmp_path / "scores")
-    rows = Hub(str(tmp_path / "scores")).read("train", labelled=True, numbers=True)
+    rows = Hub(str(tmp_path / "scores")).read("train", labelled=True, check=KINDS["value"].cell_fault)
     assert rows["label"].tolist() == ["3.8", "4.0"]
     with pytest.raises(TaskFileError, match=r"row 1 must have a number as its label.*; got 'bad'"):
-        saved(tmp_path / "set", ["a", "b"]).read("train", labelled=True, numbers=True)
+        saved(tmp_path / "set", ["a", "b"]).read("train", labelled=True, check=KINDS["value"].cell_fault)
 
 
 def test_a_test_split_whose_labels_are_hidden_is_read_without_them(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ import pytest
 from pandas import DataFrame
 
 from tutti.errors import TaskFileError
-from tutti.tasks.layouts.reading import number
+from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.table import Table, column_names
+from tutti.tasks.numbers import number
 
 Write = Callable[..., str]
 
@@ -272,7 +273,7 @@ def test_missing_and_unfit_json_values_are_named(write: Write) -> None:
 @pytest.mark.parametrize("good", ["3", "-0.5", "+2.", ".5", "1e-3", "1E+2", " 4.25 "])
 def test_a_number_may_be_written_in_all_usual_ways(write: Write, good: str) -> None:
     source = write(f"text,label\na,{good}\n", "rows.csv")
-    assert Table().read(source, labelled=True, numbers=True)["label"].tolist() == [good.strip()]
+    assert Table().read(source, labelled=True, check=KINDS["value"].cell_fault)["label"].tolist() == [good.strip()]
     assert number(good) == np.float32(float(good))
 
 
@@ -281,13 +282,13 @@ def test_a_label_that_is_no_number_is_named_where_numbers_are_asked_for(write: W
     source = write(f"text,label\na,1\nb,{bad}\n", "rows.csv")
     assert Table().read(source, labelled=True)["label"].tolist()[0] == "1"
     with pytest.raises(TaskFileError, match="line 3 must have a number as its label") as caught:
-        Table().read(source, labelled=True, numbers=True)
+        Table().read(source, labelled=True, check=KINDS["value"].cell_fault)
     assert [fault.got for fault in caught.value.faults] == [repr(bad.strip('"'))]
 
 
 def test_an_empty_label_is_one_fault_where_numbers_are_asked_for(write: Write) -> None:
     with pytest.raises(TaskFileError, match="a label that is not empty") as caught:
-        Table().read(write("text,label\na,\n", "rows.csv"), labelled=True, numbers=True)
+        Table().read(write("text,label\na,\n", "rows.csv"), labelled=True, check=KINDS["value"].cell_fault)
     assert len(caught.value.faults) == 1
 
 
@@ -297,7 +298,7 @@ def test_numbers_of_json_and_parquet_are_taken_as_they_are(write: Write, tmp_pat
         write('{"text": "a", "label": 3.8}\n{"text": "b", "label": 4}\n', "rows.jsonl"),
         str(tmp_path / "x.parquet"),
     ):
-        labels = Table().read(source, labelled=True, numbers=True)["label"]
+        labels = Table().read(source, labelled=True, check=KINDS["value"].cell_fault)["label"]
         assert [number(label) for label in labels] == [np.float32(3.8), np.float32(4)]
 
 

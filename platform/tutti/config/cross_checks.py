@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from tutti.config.metric_facts import FACTS, KIND_WORDS, kinds_of
+from tutti.config.metric_facts import FACTS, KIND_WORDS, kind_fault, kind_of, kinds_of
 from tutti.config.paths import has_begun
 from tutti.config.raw import metric_of, metrics_of, section, tasks_of
 from tutti.config.stages import STAGES
@@ -104,13 +104,36 @@ def target_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
     return [Fault(what("search.target_score"), rule, f"{target:g}", remedy)]
 
 
+def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each task whose metric does not fit what its labels are, or whose keys name two sorts of them."""
+    faults = []
+    for name, task in tasks_of(raw).items():
+        kind, metric, columns = kind_of(task), metric_of(task), task.get("columns")
+        columns = columns if isinstance(columns, dict) else {}
+        sorts = [key for key in ("labels", "values") if columns.get(key)] + ["ordered"] * bool(task.get("ordered"))
+        if len(sorts) > 1:
+            got, remedy = " and ".join(sorts), "keep one of them"
+            faults.append(Fault(what(f"tasks.{name}"), "have one sort of labels", got, remedy))
+        elif isinstance(metric, dict):
+            if kind not in kinds_of(metric):
+                rule, got = f"be what tasks of {KIND_WORDS[kind]} have", show(metric.get("needs"))
+                faults.append(Fault(what(f"tasks.{name}.metric.needs"), rule, got, "correct it"))
+        elif (
+            isinstance(metric, str)
+            and metric in FACTS
+            and (fault := kind_fault(FACTS[metric], kind, what=what(f"tasks.{name}.metric")))
+        ):
+            faults.append(fault)
+    return faults
+
+
 def report_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault for each metric of a task's ``report`` that no kind of task has together with the metric that decides."""
     faults = []
     for name, task in tasks_of(raw).items():
-        kinds, report = kinds_of(metric_of(task)), task.get("report")
+        kind, report = kind_of(task), task.get("report")
         for index, metric in enumerate(report if isinstance(report, list | tuple) else ()):
-            if not set(kinds_of(metric)) & set(kinds):
+            if kind not in kinds_of(metric):
                 rule = "be a metric for the kind of task that the metric of the task is for"
                 got = f"{metric!r}, which is for {' or '.join(KIND_WORDS[kind] for kind in kinds_of(metric))}"
                 faults.append(Fault(what(f"tasks.{name}.report.{index}"), rule, got, "take it out"))

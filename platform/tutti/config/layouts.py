@@ -19,6 +19,7 @@ _ONLY: dict[str, tuple[LayoutName, ...]] = {
     "pair": ("competition",),
     "cleaning.broken_rows": ("competition", "glue"),
     "columns": ("table", "hub"),
+    "row_weight": ("table", "hub"),
     "template": ("table", "hub"),
     "template_b": ("table", "hub"),
     "glue": ("glue",),
@@ -57,8 +58,19 @@ def _unused_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str])
             "take it out, or correct the layout",
         )
         for key, layouts in _ONLY.items()
-        if values.get(key) and values[key] != Columns().model_dump() and layout not in layouts
+        if values.get(key)
+        and values[key] != Columns().model_dump()
+        and layout not in layouts
+        and not (key == "columns" and layout == "competition" and _only_separator(values[key]))
     ]
+
+
+def _only_separator(columns: Any) -> bool:
+    """Whether columns say no more than what stands between several labels of a row, which needs no header."""
+    defaults = Columns().model_dump()
+    return isinstance(columns, dict) and all(
+        key == "separator" or value == defaults.get(key) for key, value in columns.items()
+    )
 
 
 def _texts_twice(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:

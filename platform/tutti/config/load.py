@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from tutti.config.address import address_fault
 from tutti.config.cross_checks import (
     fold_faults,
+    kind_faults,
     population_faults,
     precision_faults,
     report_faults,
@@ -85,6 +86,7 @@ def load_study(
         task_key_faults,
         search_faults,
         target_faults,
+        kind_faults,
         report_faults,
         worker_faults,
         precision_faults,

@@ -15,7 +15,7 @@ from tutti.errors import Fault, nearest
 KindName = Literal["classes", "ordered", "labels", "value", "values"]
 Needs = Literal["decisions", "probabilities", "values"]
 
-KIND_WORDS: Mapping[KindName, str] = {
+KIND_WORDS: Mapping[str, str] = {
     "classes": "classes",
     "ordered": "ordered classes",
     "labels": "several labels per row",
@@ -137,7 +137,7 @@ _OTHER_NAMES: Mapping[str, str] = {
 }  # names under which others know a metric; suggested, but not accepted
 
 
-def names_for(kind: KindName) -> tuple[str, ...]:
+def names_for(kind: str) -> tuple[str, ...]:
     """The metrics that fit a kind of task."""
     return tuple(name for name, facts in FACTS.items() if kind in facts.kinds)
 
@@ -157,12 +157,25 @@ def kinds_of(metric: Any) -> tuple[KindName, ...]:
     return known.kinds if known else get_args(KindName)
 
 
+def kind_of(task: Mapping[str, Any]) -> KindName:
+    """The kind of a task of a raw study file, by its keys."""
+    columns = task.get("columns")
+    columns = columns if isinstance(columns, Mapping) else {}
+    if columns.get("labels") or columns.get("separator"):
+        return "labels"
+    if columns.get("values"):
+        return "values"
+    if task.get("ordered"):
+        return "ordered"
+    return "value" if needs_values(task.get("metric", "macro_f1")) else "classes"
+
+
 def needs_values(metric: Any) -> bool:
     """Whether a metric of a raw study file, a name or a mapping, is one that only numbers have."""
     return not set(kinds_of(metric)) - set(_NUMBERS)
 
 
-def kind_fault(metric: Facts, kind: KindName, *, what: str) -> Fault | None:
+def kind_fault(metric: Facts, kind: str, *, what: str) -> Fault | None:
     """The fault of a metric that does not fit a kind of task; None where it fits."""
     kinds = metric.kinds
     if kind in kinds:

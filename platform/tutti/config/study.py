@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from tutti.config.metric_facts import FACTS, Needs, nearest_metric
+from tutti.config.metric_facts import FACTS, KindName, Needs, kind_of, nearest_metric
 from tutti.config.numbers import check_number
 from tutti.config.space import Choice, SearchSpace
 from tutti.config.template import parsed
@@ -80,6 +80,17 @@ class ExtraTrain(Strict):
     labels: Literal["hard", "soft"] = "hard"  # soft: a Parquet file with a probability for each class
 
 
+def _one_or_several(value: Any) -> str:
+    return "several" if isinstance(value, list | tuple) else "one"
+
+
+# Discriminated by hand: otherwise pydantic would report a fault for each member of the union.
+Labels = Annotated[
+    Annotated[str, Tag("one")] | Annotated[tuple[str, ...], Field(min_length=2), Tag("several")],
+    Discriminator(_one_or_several),
+]
+
+
 class Columns(Strict):
     """Column names of a table or hub data set. Without ``id``, the id is the zero-based row number."""
 
@@ -87,6 +98,19 @@ class Columns(Strict):
     text: str = "text"
     text_b: str | None = None
     label: str = "label"
+    labels: Labels | None = None  # any of these: 0/1 columns, or one column with lists of labels
+    separator: str | None = None  # between the labels of a list; without one the list is one of JSON
+    values: tuple[str, ...] | None = None  # columns of numbers
+
+    @property
+    def columns_of_labels(self) -> tuple[str, ...]:
+        """The columns with one label or number each; empty where one column has all of a row."""
+        return self.values or (self.labels if isinstance(self.labels, tuple) else ())
+
+    @property
+    def label_column(self) -> str:
+        """The one column of labels, where there is one."""
+        return self.labels if isinstance(self.labels, str) else self.label
 
 
 def _file_or_sets(value: Any) -> str:
@@ -159,6 +183,8 @@ class TaskConfig(Strict):
     template_b: str | None = None  # the second text of a pair, in place of columns.text_b
     metric: MetricChoice = "macro_f1"  # decides; also determines whether labels are classes or numbers
     report: tuple[MetricName, ...] = ()  # metrics that are logged beside it
+    ordered: bool = False  # whether its classes have an order
+    row_weight: str | None = None  # table and hub: the column of the training rows' weights in the loss
     submission: FormatName | None = None  # by default competition, glue or csv, depending on the layout
     cleaning: Cleaning = Cleaning()
 
@@ -168,6 +194,11 @@ class TaskConfig(Strict):
         if template is not None:
             parsed(template)
         return template
+
+    @property
+    def kind(self) -> KindName:
+        """What its labels are, which follows from the other keys."""
+        return kind_of(self.model_dump())
 
     @property
     def metric_name(self) -> str:

@@ -17,13 +17,14 @@ from tutti.data.split import (
     check_folds,
     check_training_rows,
     fold_numbers,
-    ordered_classes,
-    strata_of,
     stream_seed,
     validation_rows,
     validation_values,
 )
 from tutti.errors import ConfigError, Fault, TaskFileError, counted
+from tutti.tasks.kinds.classes import ordered_classes
+from tutti.tasks.kinds.columns import of_frame
+from tutti.tasks.kinds.protocol import Kind
 
 _TRAIN_COLUMNS = ["weight", "probabilities", "extra", "fold"]  # of training rows only
 
@@ -51,13 +52,15 @@ class TaskRows:
 
     Attributes:
         task: its name.
-        names: the class names; empty for a regression.
+        kind: of its labels.
+        names: of the kind's outputs.
         train: id, text, text_b (pairs), label (class index or value), weight, extra (bool: of ``extra_train``),
             probabilities (soft labels), group and fold (both str) where the study names them. Other rows come first.
         validation: the rows of its own validation file, or the rows that were held out; None before that.
     """
 
     task: str
+    kind: Kind
     names: Sequence[str]
     train: DataFrame
     validation: DataFrame | None
@@ -199,9 +202,9 @@ def _clusters(sets: Mapping[str, np.ndarray]) -> list[list[str]]:
 
 def _draw(cluster: Sequence[TaskRows], *, sets: Mapping[str, np.ndarray], rule: SplitRule) -> dict[str, np.ndarray]:
     """By task ``(regular rows,)``: the fold, or 0 for validation and 1 for training."""
-    if len(cluster) > 1 or any(group for rows in cluster for group in _groups(rows.regular)):
+    rows, labels = cluster[0], of_frame(cluster[0].regular)
+    if len(cluster) > 1 or labels.ndim > 1 or any(group for rows in cluster for group in _groups(rows.regular)):
         return _draw_together(sorted(cluster, key=lambda rows: rows.task), sets, rule)
-    rows, labels = cluster[0], cluster[0].regular["label"].to_numpy()
     texts = pd.factorize(sets[rows.task])[0]
     if rule.folds is not None:
         extra = rows.train["label"][rows.train["extra"]].to_numpy()
@@ -210,7 +213,7 @@ def _draw(cluster: Sequence[TaskRows], *, sets: Mapping[str, np.ndarray], rule: 
         )
         return {rows.task: numbers}
     assert rule.validation is not None
-    choose = validation_rows if rows.names else validation_values
+    choose = validation_rows if rows.kind.exclusive else validation_values
     parts = np.ones(len(labels), dtype=np.int32)
     parts[choose(labels, texts, share=rule.validation, seed=rule.seed, task=rows.task)] = 0
     return {rows.task: parts}
@@ -229,7 +232,7 @@ def _draw_together(
     part_of = deal(amounts, shares, seed=stream_seed(rule.seed, "/".join(own))).astype(np.int32)
     if rule.validation:
         for rows in cluster:
-            _hold_out_some(part_of, own[rows.task], amounts, need=1 if rows.names else 2)
+            _hold_out_some(part_of, own[rows.task], amounts, need=1 if rows.kind.probabilistic else 2)
     parts = {name: part_of[numbers] for name, numbers in own.items()}
     each({rows.task: rows for rows in cluster}, lambda rows: _check_parts(rows, parts[rows.task], rule))
     return parts
@@ -237,7 +240,7 @@ def _draw_together(
 
 def _amounts(rows: TaskRows, own: np.ndarray, count: int) -> np.ndarray:
     """``(sets, strata + 1)``: how many of a task's rows of each stratum, and of all, each set has."""
-    strata = strata_of(rows.regular["label"].to_numpy(), values=not rows.names)
+    strata = rows.kind.indicators(of_frame(rows.regular))
     amounts = np.zeros((count, strata.shape[1] + 1))
     np.add.at(amounts, own, np.hstack([strata, np.ones((len(strata), 1))]))
     return amounts
@@ -264,16 +267,18 @@ def _check_sets(rows: TaskRows, own: np.ndarray, rule: SplitRule) -> None:
 
 def _check_parts(rows: TaskRows, parts: np.ndarray, rule: SplitRule) -> None:
     """Checks that each fold of a task, or its training part, has all that it needs."""
-    labels = rows.regular["label"].to_numpy()
+    labels = of_frame(rows.regular)
     if rule.folds is None:
         assert rule.validation is not None
         if not parts.any():
             what, got = f"task {rows.task}", f"none with a validation share of {rule.validation}"
             raise TaskFileError(Fault(what, "keep training rows after the split", got, "add rows of other texts"))
-        if rows.names:
+        if rows.kind.exclusive:
             check_training_rows(labels, labels[parts == 1], share=rule.validation, task=rows.task)
         return
     _check_each_fold(rows, parts, [str(fold) for fold in range(rule.folds)], "lower split.folds, or add rows")
+    if not rows.kind.exclusive:
+        return
     extra = rows.train["label"][rows.train["extra"]].to_numpy()
     check_folds(labels, parts, extra=extra, names=rows.names, task=rows.task)
 

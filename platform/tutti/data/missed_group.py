@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from tutti.data.split import strata_of
-
 _MOST_ROWS = 20  # per value on average: a column of fewer, larger values is a category, such as a language
 _FEWEST_VALUES = 20
 _ERRORS = 5  # standard errors from chance
@@ -16,7 +14,7 @@ _DIFFERENCE = 0.1  # from chance, relative
 
 
 def missed_group(
-    labels: np.ndarray, columns: Mapping[str, Sequence[object]], *, texts: Mapping[str, str], values: bool
+    strata: np.ndarray, columns: Mapping[str, Sequence[object]], *, texts: Mapping[str, str]
 ) -> str | None:
     """A notice, where random rows would part those that share a text, or a value that tells of their labels.
 
@@ -26,10 +24,9 @@ def missed_group(
     one of groups.
 
     Args:
-        labels: ``(rows,)`` class indices, or values.
+        strata: ``(rows, strata)``, as of ``Kind.indicators``.
         columns: by name, a value for each row.
         texts: what the columns among them that are texts are called, such as ``the first text``.
-        values: whether labels are values.
     """
     for name, cells in columns.items():
         try:
@@ -41,7 +38,7 @@ def missed_group(
         shared = int(sizes[sizes > 1].sum())
         if shared * 2 < len(codes) or len(sizes) < _FEWEST_VALUES or known.sum() > _MOST_ROWS * len(sizes):
             continue
-        if name in texts or _tells_of_labels(codes[known], sizes, strata_of(labels[known], values=values)):
+        if name in texts or _tells_of_labels(codes[known], sizes, strata[known]):
             what = texts.get(name, f"their value of the column {name!r}")
             rows = f"{shared:,} of {len(codes):,} rows share {what} with others"
             return f"{rows}; to hold them out together, set `split: {{group: {name}}}`"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,14 @@ from tutti.data.each import each
 from tutti.data.hold_out import SplitRule, TaskRows, hold_out
 from tutti.data.missed_group import missed_group
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
-from tutti.data.split import ordered_classes
-from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, counted
+from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
 from tutti.tasks.build import CleaningSteps, TaskSpec
+from tutti.tasks.kinds.cells import LabelCells
+from tutti.tasks.kinds.columns import in_frame, of_frame
 from tutti.tasks.layouts.protocol import Layout
-from tutti.tasks.layouts.reading import number
 from tutti.tasks.layouts.soft import PROBABILITY
-from tutti.tasks.metrics import check_classes
-from tutti.tasks.spelling import plain
-from tutti.tasks.task import Task
+from tutti.tasks.metrics import METRICS, check_fits, own_metric, ship
+from tutti.tasks.task import OwnMetric, Task
 
 _SHOWN = 5  # labels in a message
 _MOST_ROWS_LOOKED_AT = 1_000_000  # in search of a column of groups
@@ -77,7 +77,7 @@ def prepare(
     """
     by_name = {spec.name: spec for spec in specs}
     sources = each(by_name, lambda spec: each(_sources(spec), lambda source: _fingerprint(*source)))
-    settings = {f"tasks.{spec.name}": _settings(spec) for spec in specs}
+    settings = {f"tasks.{spec.name}": json.loads(json.dumps(_settings(spec))) for spec in specs}
     settings["split"] = {"validation": validation, "folds": folds, "seed": seed, "draw": _DRAW}
     settings["split"] |= {"fold_column": fold_column, "group": group}
     if fold_column is not None and folds is None:
@@ -92,7 +92,7 @@ def prepare(
     notices = [*(notice for spec in specs for notice in read[spec.name][2]), *notices]
     if not (group or fold_column):
         notices += [notice for spec in specs if (notice := _missed_group(spec, read[spec.name][0]))]
-    results = each(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1]))
+    results = each(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1], folder))
     parts: dict[str, dict[str, PartInfo]] = {}
     for spec in specs:
         _, frames = results[spec.name]
@@ -138,6 +138,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         columns.pop("sample_ids", None)  # which is of the recipe, that may change
     return {
         "layout": {"type": type(spec.layout).__name__, **layout},
+        "kind": spec.kind.name,
         "metric": spec.metric,
         "submission": spec.submission,
         "extra_train weights": [extra.weight for extra in spec.extra_train],
@@ -184,17 +185,15 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     train = _join_train(spec, parts)
     if spec.cleaning.duplicates:
         train = drop_duplicates(train)
-    order = () if spec.regression else spec.layout.class_order(spec.sources["train"])
-    classes = () if spec.regression else ordered_classes(train["label"][~_is_soft(train)], order)
-    if spec.regression:
-        _check_values(spec, train["label"])
-    else:
-        _check_labels(spec, train, classes, parts.get("validation"), soft)
-    train, held_out = _with_class_indices(_with_targets(train, classes), classes), parts.pop("validation", None)
+    kind, held_out = spec.kind, parts.pop("validation", None)
+    names = kind.names_of(train["label"][~_is_soft(train)], spec.layout.class_order(spec.sources["train"]))
+    _check_labels(spec, _label_cells(spec, train, held_out), names, soft)
+    train = _with_targets(train, names, exclusive=kind.exclusive)
+    train = in_frame(train, kind.parse(train["label"].tolist(), names))
     if held_out is not None:
-        held_out = _with_class_indices(held_out, classes)
+        held_out = in_frame(held_out, kind.parse(held_out["label"].tolist(), names))
         notices += _leak_notices(spec, train[~train["extra"]], held_out)
-    return TaskRows(spec.name, classes, train, held_out), parts, notices
+    return TaskRows(spec.name, kind, names, train, held_out), parts, notices
 
 
 def _missed_group(spec: TaskSpec, rows: TaskRows) -> str | None:
@@ -207,22 +206,25 @@ def _missed_group(spec: TaskSpec, rows: TaskRows) -> str | None:
     further = spec.layout.further_columns(spec.sources["train"])
     if all(len(cells) == len(regular) for cells in further.values()):  # no row was left out as a duplicate
         columns |= {name: cells for name, cells in further.items() if name not in columns}
-    notice = missed_group(regular["label"].to_numpy(), columns, texts=texts, values=spec.regression)
+    notice = missed_group(spec.kind.indicators(of_frame(regular)), columns, texts=texts)
     return notice and f"{spec.name}: {notice}"
 
 
 def _finished(
-    spec: TaskSpec, rows: TaskRows, parts: Mapping[str, pd.DataFrame]
+    spec: TaskSpec, rows: TaskRows, parts: Mapping[str, pd.DataFrame], folder: Path
 ) -> tuple[Task, dict[str, pd.DataFrame]]:
     """The task and all of its parts, after rows were held out."""
-    train, classes = rows.train.drop(columns=["extra", "group"], errors="ignore"), tuple(rows.names)
-    if untrained := [name for index, name in enumerate(classes) if not (train["label"] == index).any()]:
+    train, names = rows.train.drop(columns=["extra", "group"], errors="ignore"), tuple(rows.names)
+    if untrained := rows.kind.untrained(of_frame(train), names):
         rule = "have a row of each class besides those of extra_train whose texts are validated on"
         got = f"none of {', '.join(map(repr, untrained))}"
         raise TaskFileError(Fault(f"task {spec.name}", rule, got, "add training rows of that class"))
     if "probabilities" in train and train["probabilities"].isna().all():  # every soft row was dropped
         train = train.drop(columns="probabilities")
-    task = Task(spec.name, names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
+    own = _metric(spec, names, folder)
+    task = Task(
+        spec.name, names, spec.pair, spec.metric, spec.submission, rows.kind.name, report=spec.report, own_metric=own
+    )
     assert rows.validation is not None
     return task, {"train": train, "validation": rows.validation, **parts}
 
@@ -247,7 +249,8 @@ def _leak_notices(spec: TaskSpec, train: pd.DataFrame, held_out: pd.DataFrame) -
 
 def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The rows of train and of all ``extraN``, removed from ``parts``, with columns weight and extra (bool)."""
-    frames = [parts.pop("train").assign(weight=np.float32(1), extra=False)]
+    own = parts.pop("train").assign(extra=False)
+    frames = [own.assign(weight=own["weight"].astype(np.float32) if "weight" in own else np.float32(1))]
     for n, extra in enumerate(spec.extra_train):
         rows = parts.pop(f"extra{n}")
         frames.append(rows.assign(id=f"extra{n}/" + rows["id"], weight=np.float32(extra.weight), extra=True))
@@ -257,11 +260,11 @@ def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:
     """The cleaned rows of one source, with the source's labels, or with float32 labels for a regression."""
     labelled = part in ("train", "validation") or part.startswith("extra")
-    rows = clean_rows(layout.read(source, labelled=labelled, numbers=spec.regression), spec.cleaning)
+    rows = clean_rows(layout.read(source, labelled=labelled, check=spec.kind.cell_fault), spec.cleaning)
     if labelled and spec.group:
         rows = rows.assign(group=_text_of_group(spec, rows))
-    if labelled and spec.regression:
-        rows = rows.assign(label=np.array([number(label) for label in rows["label"]], dtype=np.float32))
+    if labelled:
+        rows = rows.assign(label=list(map(spec.kind.plain, rows["label"])))
     return rows
 
 
@@ -293,8 +296,12 @@ def _is_soft(train: pd.DataFrame) -> np.ndarray:
     return train[names].notna().any(axis=1).to_numpy(dtype=bool)
 
 
-def _with_targets(train: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
-    """Merges the probability columns of soft labels, if any, into the column ``probabilities``, in class order."""
+def _with_targets(train: pd.DataFrame, classes: Sequence[str], *, exclusive: bool) -> pd.DataFrame:
+    """Merges the probability columns of soft labels, if any, into the column ``probabilities``, in the names' order.
+
+    Args:
+        exclusive: whether they sum to 1.
+    """
     soft_classes = _soft_classes(train)
     if not soft_classes:
         return train
@@ -303,82 +310,40 @@ def _with_targets(train: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
         if name in soft_classes:
             values[:, index] = train[PROBABILITY + name].fillna(0)
     soft = _is_soft(train)
-    values[soft] /= values[soft].sum(axis=1, keepdims=True)
+    if exclusive:
+        values[soft] /= values[soft].sum(axis=1, keepdims=True)
     targets = [row if is_soft else None for row, is_soft in zip(values, soft, strict=True)]
     rest = train.drop(columns=[PROBABILITY + name for name in soft_classes])
     return rest.assign(probabilities=pd.Series(targets, train.index, dtype=object))
 
 
-def _check_labels(
-    spec: TaskSpec,
-    train: pd.DataFrame,
-    classes: Sequence[str],
-    held_out: pd.DataFrame | None,
-    soft: Mapping[str, Sequence[str]],
-) -> None:
-    faults = []
-    source = spec.layout.origin(spec.sources["train"])
-    if len(classes) < 2:
-        got = f"only {classes[0]!r}"
-        faults.append(Fault(source, "have rows of two classes or more", got, "add rows, or take the task out"))
-    spellings: dict[str, list[str]] = {}
-    for name in classes:
-        spellings.setdefault(plain(name), []).append(name)
-    for same in spellings.values():
-        if len(same) > 1:
-            rule, remedy = "have one spelling of each class", "correct the labels, also in the files of extra_train"
-            faults.append(Fault(source, rule, " and ".join(map(repr, same)), remedy))
-    labelled = {}
+def _label_cells(spec: TaskSpec, train: pd.DataFrame, held_out: pd.DataFrame | None) -> LabelCells:
+    extra = {}
+    for n, source in enumerate(spec.extra_train):
+        rows = train[train["id"].str.startswith(f"extra{n}/") & train["extra"] & ~_is_soft(train)]
+        extra[str(source.path)] = rows["label"].tolist()
+    validation = None
     if held_out is not None:
-        labelled[spec.layout.origin(spec.sources["validation"])] = held_out["label"], {*classes}
-    if not faults:  # a class that no row to validate on has would be learnt and never judged, as one by a slip is
-        judged = {*train["label"][~train["extra"]], *([] if held_out is None else held_out["label"])}
-        for n, extra in enumerate(spec.extra_train):
-            rows = train[train["id"].str.startswith(f"extra{n}/") & train["extra"] & ~_is_soft(train)]
-            labelled[str(extra.path)] = rows["label"], judged
-    for where, (labels, known) in labelled.items():
-        faults += _unknown_labels(where, labels[~labels.isin(known)], source=source, known=known)
-    for file, names in soft.items():
-        if unknown := [name for name in names if name not in classes]:
-            rule, got = (
-                f"have probabilities of the task's classes {', '.join(classes)}",
-                f"also of {', '.join(unknown)}",
-            )
+        validation = spec.layout.origin(spec.sources["validation"]), held_out["label"].tolist()
+    own = train["label"][~train["extra"]].tolist()
+    return LabelCells(spec.layout.origin(spec.sources["train"]), own, validation, extra)
+
+
+def _check_labels(spec: TaskSpec, cells: LabelCells, names: Sequence[str], soft: Mapping[str, Sequence[str]]) -> None:
+    faults = list(spec.kind.label_faults(cells, names))
+    for file, known in soft.items():
+        if unknown := [name for name in known if name not in names]:
+            rule, got = f"have probabilities of {', '.join(names)} alone", f"also of {', '.join(unknown)}"
             faults.append(Fault(file, rule, got, "add training rows of that class, or leave it out of the file"))
     if faults:
         raise TaskFileError(*faults)
-    check_classes(spec.metric, classes=len(classes), what=f"tasks.{spec.name}.metric")
 
 
-def _unknown_labels(where: str, labels: pd.Series, *, source: str, known: Collection[str]) -> list[Fault]:
-    """A fault of all labels that training rows write otherwise, and one of all that they lack.
-
-    Args:
-        labels: of the rows of ``where`` with such labels.
-        known: the labels that they may have.
-    """
-    counts, alike = labels.value_counts(), {plain(name): name for name in known}
-    written = {label: alike[key] for label in counts.index if (key := plain(label)) in alike}
-    unknown = [f"{label!r} in {counted(count, 'row')}" for label, count in counts.items() if label not in written]
-    others = [f"{label!r} in {counted(counts[label], 'row')} where it has {name!r}" for label, name in written.items()]
-    rule = f"have labels that occur in {source}"
-    remedies = "correct the labels, or add training rows of that class", "write these labels alike in both files"
-    return [
-        Fault(where, rule, ", ".join(got[:_SHOWN]) + (", ..." if len(got) > _SHOWN else ""), remedy)
-        for got, remedy in zip((unknown, others), remedies, strict=True)
-        if got
-    ]
-
-
-def _check_values(spec: TaskSpec, values: pd.Series) -> None:
-    if values.nunique() < 2:
-        source, got = spec.layout.origin(spec.sources["train"]), f"{values.iloc[0]:g} in every row"
-        remedy = "add rows, or take the task out"
-        raise TaskFileError(Fault(source, "have labels that differ, to learn from", got, remedy))
-
-
-def _with_class_indices(rows: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
-    if not classes:  # values of a regression stay as they are
-        return rows
-    index = {name: number for number, name in enumerate(classes)}
-    return rows.assign(label=np.array([index[label] for label in rows["label"]], dtype=np.int32))
+def _metric(spec: TaskSpec, names: Sequence[str], folder: Path) -> OwnMetric | None:
+    """The user's own metric, of which a copy was put beside the data, after a check that the metric fits the task."""
+    own = None if spec.own_metric is None else ship(spec.own_metric, folder)
+    metric = METRICS[spec.metric] if own is None else own_metric(replace(own, file=str(folder / own.file)))
+    check_fits(metric, spec.kind.name, outputs=len(names), what=f"tasks.{spec.name}.metric")
+    for name in spec.report:
+        check_fits(METRICS[name], spec.kind.name, outputs=len(names), what=f"tasks.{spec.name}.report")
+    return own

@@ -7,27 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tutti.errors import Fault, TaskFileError
-from tutti.tasks.layouts.reading import NUMBER
 
 _QUANTILES = 10  # strata of a regression's values
 _FEW_ROWS = 5  # rows with equal texts that are held out together, however few are to be held out
-
-
-def ordered_classes(labels: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
-    """The distinct labels, in numeric order if all are numbers, otherwise in alphabetical order.
-
-    Args:
-        order: another order, which comes before that.
-    """
-    names = sorted(set(labels))
-    names = sorted(names, key=float) if all(map(NUMBER.fullmatch, names)) else names
-    places = {name: place for place, name in enumerate(order)}
-    return tuple(sorted(names, key=lambda name: places.get(name, len(places))))
 
 
 def validation_rows(labels: np.ndarray, groups: np.ndarray, *, share: float, seed: int, task: str) -> np.ndarray:
@@ -165,21 +152,6 @@ def check_training_rows(labels: np.ndarray, kept: np.ndarray, *, share: float, t
     if len(np.unique(kept)) < len(np.unique(labels)):
         rule, got = "keep a training row of each class after the split", f"a validation share of {share}"
         raise TaskFileError(Fault(f"task {task}", rule, got, "lower split.validation, or name a validation file"))
-
-
-def strata_of(labels: np.ndarray, *, values: bool) -> np.ndarray:
-    """``(rows, strata)`` float32: 1 in the stratum of each row, which is its class or its tenth of the values.
-
-    Args:
-        labels: ``(rows,)`` class indices, or values.
-        values: whether they are values.
-    """
-    from scipy.stats import rankdata  # slow to import
-
-    strata = labels
-    if values:
-        strata = (rankdata(labels) - 0.5) * _QUANTILES // len(labels)  # equal values are in one
-    return np.equal(np.unique(strata), strata[:, None]).astype(np.float32)
 
 
 def _first_rows(groups: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from tutti.outputs.card import Graded
 from tutti.outputs.formats.glue import official, spelled
 from tutti.outputs.members import Elected, votes
 from tutti.tasks.layouts.ids import is_id_name
-from tutti.tasks.layouts.reading import number
+from tutti.tasks.layouts.reading import CellCheck
 from tutti.tasks.layouts.table import Table, column_names
 from tutti.tasks.scorer import Scorer
 
@@ -60,7 +60,7 @@ def read_labels(
     """
     found = _layout_of(source, layout)
     try:
-        rows = _read_rows(found, source, expected["id"], numbers=not task.kind.probabilistic)
+        rows = _read_rows(found, source, expected["id"], check=task.kind.cell_fault)
     except TaskFileError as error:
         if found is not layout:
             raise
@@ -78,8 +78,8 @@ def read_labels(
             got = f"others for {_some_of(others, ids)}"
             raise SubmissionError(Fault(source, f"have the texts of the test rows of {task.name}", got, remedy))
     labels = in_order["label"].tolist()
-    if not task.kind.probabilistic:
-        return np.array([number(label) for label in labels], dtype=np.float32)
+    if not task.kind.exclusive:
+        return task.kind.parse(labels, task.names)
     if isinstance(found, Table) and found.label == _GLUE_LABEL:
         names = _names_by_spelling(task, official(glue or task.name))
         labels = [label if label in task.names else names.get(label, label) for label in labels]
@@ -101,15 +101,15 @@ def trained_on(prepared: Prepared, task: str, rows: DataFrame) -> int:
     return int(have_texts_of(rows, train[~train["id"].str.match(r"extra\d+/")]).sum())
 
 
-def _read_rows(layout: Layout, source: str, ids: Iterable[str], *, numbers: bool) -> DataFrame:
+def _read_rows(layout: Layout, source: str, ids: Iterable[str], *, check: CellCheck) -> DataFrame:
     """The labelled rows; those of a table with a column of ids, which labelled rows need not have, by these."""
     if isinstance(layout, Table) and layout.id is None:
         for name in layout.id_columns(source):
             with suppress(TaskFileError):  # its values are no ids
-                rows = replace(layout, id=name).read(source, labelled=True, numbers=numbers)
+                rows = replace(layout, id=name).read(source, labelled=True, check=check)
                 if set(ids) <= set(rows["id"]):
                     return rows
-    return layout.read(source, labelled=True, numbers=numbers)
+    return layout.read(source, labelled=True, check=check)
 
 
 def _names_by_spelling(task: Task, file: str | None) -> dict[str, str]:

@@ -10,8 +10,11 @@ from typing import get_args
 
 from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
+from tutti.config.metric_facts import KindName, kind_of
 from tutti.config.study import TEXTS, FormatName, Split, StudyConfig, TaskConfig
 from tutti.errors import ConfigError, TaskFileError
+from tutti.tasks.kinds.protocol import Kind
+from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
@@ -20,7 +23,7 @@ from tutti.tasks.layouts.protocol import FileLayout, Layout
 from tutti.tasks.layouts.soft import SoftLabels
 from tutti.tasks.layouts.table import SUFFIXES, Table, column_names
 from tutti.tasks.layouts.tabs import lines_of
-from tutti.tasks.metrics import is_regression
+from tutti.tasks.task import OwnMetric
 
 
 def sample_ids_of(study: StudyConfig) -> dict[str, tuple[str, ...]]:
@@ -73,8 +76,10 @@ class TaskSpec:
         extra_layout: reads the files of ``extra_train`` with hard labels.
         sources: maps parts (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to files or splits.
         pair: whether a row has two texts.
-        metric: as in ``tutti.tasks.metrics``.
+        metric: the name of the metric that decides.
         submission: ``competition``, ``glue`` or ``csv``.
+        kind_name: what its labels are; by default numbers or classes, as the metric asks.
+        report, own_metric: as of ``Task``; a file of its own metric is the user's.
         extra_train: further training files.
         cleaning: steps applied to the rows after reading.
         group: the text, ``text`` or ``text_b``, that rows of one group share; None where the layout reads the groups,
@@ -89,15 +94,18 @@ class TaskSpec:
     pair: bool
     metric: str
     submission: str
+    kind_name: KindName | None = None
+    report: tuple[str, ...] = ()
+    own_metric: OwnMetric | None = None
     extra_train: tuple[ExtraRows, ...] = ()
     cleaning: CleaningSteps = field(default_factory=CleaningSteps)
     plain_files: bool = True
     group: str | None = None
 
     @property
-    def regression(self) -> bool:
-        """Whether its labels are numbers, which follows from its metric."""
-        return is_regression(self.metric)
+    def kind(self) -> Kind:
+        """What its labels and predictions are."""
+        return KINDS[self.kind_name or kind_of({"metric": self.metric})]
 
     @property
     def training_suffix(self) -> str:
@@ -133,6 +141,7 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         fold=split.fold_column if split else None,
     )
     layout, extra_layout, pair = _layouts(name, config, table)
+    soft = SoftLabels(pair, KINDS[config.kind].exclusive)
     sources = {"train": config.train, "validation": config.validation, **config.test_sets()}
     sources["unlabeled"] = config.unlabeled
     return TaskSpec(
@@ -141,10 +150,13 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         extra_layout=extra_layout,
         sources={part: source for part, source in sources.items() if source is not None},
         pair=pair,
+        kind_name=config.kind,
         metric=config.metric_name,
+        report=config.report,
+        own_metric=None if isinstance(config.metric, str) else OwnMetric(**config.metric.model_dump(mode="json")),
         submission=submission_of(config),
         extra_train=tuple(
-            ExtraRows(extra.path, extra.weight, SoftLabels(pair) if extra.labels == "soft" else extra_layout)
+            ExtraRows(extra.path, extra.weight, soft if extra.labels == "soft" else extra_layout)
             for extra in config.extra_train
         ),
         cleaning=CleaningSteps(**config.cleaning.model_dump()),
@@ -159,7 +171,11 @@ def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None
         id=columns.id,
         text=columns.text,
         text_b=columns.text_b,
-        label=columns.label,
+        label=columns.label_column,
+        labels=columns.columns_of_labels,
+        several=isinstance(columns.labels, str) or columns.separator is not None,
+        separator=columns.separator,
+        weight=config.row_weight,
         template=config.template,
         template_b=config.template_b,
         sample_ids=sample_ids,
@@ -170,10 +186,10 @@ def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None
 
 def _layouts(name: str, config: TaskConfig, table: Table) -> tuple[Layout, Layout, bool]:
     """The layout, the layout of ``extra_train``, which has no groups and folds, and whether rows are pairs."""
-    plain, pair = replace(table, group=None, fold=None), "text_b" in table.names(labelled=False)
+    plain, pair = replace(table, group=None, fold=None, weight=None), "text_b" in table.names(labelled=False)
     match config.layout:
         case "competition":
-            competition = Competition(pair=config.pair, repair=config.cleaning.broken_rows)
+            competition = Competition(config.pair, config.cleaning.broken_rows, config.columns.separator)
             return competition, competition, config.pair
         case "glue":
             glue = Glue(config.glue or GLUE_NAMES[name.lower()], repair=config.cleaning.broken_rows)

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from tutti.errors import Fault, SubmissionError, TaskFileError
-from tutti.tasks.layouts.reading import check_text, number
+from tutti.tasks.layouts.reading import check_text
+from tutti.tasks.numbers import number
 from tutti.tasks.spelling import is_placeholder, spelled_like
 
 _SHOWN = 5  # labels that one message lists

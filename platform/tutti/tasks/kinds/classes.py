@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tutti.errors import Fault
+from tutti.tasks.kinds.cells import LabelCells
+from tutti.tasks.kinds.class_faults import class_faults
 from tutti.tasks.kinds.offsets import decide, tune_offsets
 from tutti.tasks.kinds.probabilities import divergence, probability_fault
 from tutti.tasks.kinds.protocol import Tuner
+from tutti.tasks.numbers import NUMBER
 
 
 class Classes:
@@ -24,6 +28,28 @@ class Classes:
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = True
     picture: ClassVar[str] = "confusion_matrix"
+
+    def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
+        return None
+
+    def plain(self, cell: str) -> str:
+        return cell
+
+    def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
+        return ordered_classes(cells, order)
+
+    def parse(self, cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
+        index = {name: number for number, name in enumerate(names)}
+        return np.array([index[cell] for cell in cells], dtype=np.int32)
+
+    def label_faults(self, labels: LabelCells, names: Sequence[str]) -> Iterator[Fault]:
+        return class_faults(labels, names)
+
+    def untrained(self, labels: np.ndarray, names: Sequence[str]) -> list[str]:
+        return [name for index, name in enumerate(names) if not (labels == index).any()]
+
+    def indicators(self, labels: np.ndarray) -> np.ndarray:
+        return np.equal(np.unique(labels), labels[:, None]).astype(np.float32)
 
     def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
         return rows, outputs
@@ -121,6 +147,18 @@ class Classes:
         label = labels[row]
         others = (labels[other] for other in common if labels[other] != label)
         return label, next(others, 0 if label else 1)
+
+
+def ordered_classes(labels: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
+    """The distinct labels, in numeric order if all are numbers, otherwise in alphabetical order.
+
+    Args:
+        order: another order, which comes before that.
+    """
+    names = sorted(set(labels))
+    names = sorted(names, key=float) if all(map(NUMBER.fullmatch, names)) else names
+    places = {name: place for place, name in enumerate(order)}
+    return tuple(sorted(names, key=lambda name: places.get(name, len(places))))
 
 
 def _tuned(probabilities: np.ndarray, labels: np.ndarray, *, counted: int | None) -> np.ndarray | None:

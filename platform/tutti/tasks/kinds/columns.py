@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from pandas import DataFrame, Series
 
 
 def label_array(column: pa.ChunkedArray) -> np.ndarray:
@@ -21,3 +22,15 @@ def label_column(labels: np.ndarray) -> pa.Array:
     if labels.ndim == 1:
         return pa.array(labels)
     return pa.array(list(labels.astype(np.float32)), pa.list_(pa.float32()))
+
+
+def in_frame(rows: DataFrame, labels: np.ndarray) -> DataFrame:
+    """The rows with these labels in the column ``label``: a number for each row, or an array."""
+    column = Series(list(labels), rows.index, dtype=object) if labels.ndim > 1 else labels
+    return rows.assign(label=column)
+
+
+def of_frame(rows: DataFrame) -> np.ndarray:
+    """The labels that ``in_frame`` put there, in the shape of their kind."""
+    column = rows["label"]
+    return np.stack(column.tolist()) if column.dtype == object and len(column) else column.to_numpy()

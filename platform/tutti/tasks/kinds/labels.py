@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tutti.errors import Fault
+from tutti.tasks.kinds.cells import LabelCells
+from tutti.tasks.kinds.classes import ordered_classes
 from tutti.tasks.kinds.probabilities import divergence, probability_fault
 from tutti.tasks.kinds.protocol import Tuner
 from tutti.tasks.kinds.thresholds import tune_thresholds
+from tutti.tasks.spelling import plain
 
 MISSING = -1
+_TRUTH = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}
+_SHOWN = 5  # names in a message
 
 
 class Labels:
@@ -27,6 +33,50 @@ class Labels:
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = False
     picture: ClassVar[str] = "scores_by_label"
+
+    def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
+        for name, text in _by_name(cell).items():
+            if text and plain(text) not in _TRUTH:
+                return f"have 0, 1 or nothing in {name!r}", repr(text), "correct the cell, or name other columns"
+        return None
+
+    def plain(self, cell: str) -> str:
+        return cell
+
+    def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
+        rows = list(map(json.loads, cells))
+        if rows and isinstance(rows[0], dict):
+            return tuple(rows[0])
+        return ordered_classes((name for row in rows for name in row), order)
+
+    def parse(self, cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
+        labels = np.zeros((len(cells), len(names)), dtype=np.float32)
+        index = {name: number for number, name in enumerate(names)}
+        for row, cell in enumerate(cells):
+            for name, text in _by_name(cell).items():
+                labels[row, index[name]] = _TRUTH[plain(text)] if text else np.nan
+        return labels
+
+    def label_faults(self, labels: LabelCells, names: Sequence[str]) -> Iterator[Fault]:
+        if len(names) < 2:
+            yield Fault(labels.origin, "have two labels or more", ", ".join(names) or "none", "use a task of classes")
+        known = {*names}
+        for where, cells in (*([labels.validation] if labels.validation else ()), *labels.extra.items()):
+            if others := sorted({name for cell in cells for name in _by_name(cell)} - known):
+                rule, remedy = f"have labels that occur in {labels.origin}", "correct them, or add training rows"
+                yield Fault(where, rule, ", ".join(map(repr, others[:_SHOWN])), remedy)
+        parsed = self.parse(labels.train, names)
+        for name, column in zip(names, parsed.T, strict=True):
+            if len(values := np.unique(column[~np.isnan(column)])) < 2:
+                got = f"{values[0]:g} in every row" if len(values) else "no label"
+                what, remedy = f"{labels.origin}, the label {name!r}", "leave the label out, or add rows"
+                yield Fault(what, "have rows with 0 and rows with 1", got, remedy)
+
+    def untrained(self, labels: np.ndarray, names: Sequence[str]) -> list[str]:
+        return [name for name, column in zip(names, labels.T, strict=True) if not (column == 1).any()]
+
+    def indicators(self, labels: np.ndarray) -> np.ndarray:
+        return (labels == 1).astype(np.float32)
 
     def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
         return rows, outputs
@@ -129,3 +179,9 @@ class Labels:
         label = int(self.strata(labels)[row]) % labels.shape[1]
         wrong[label] = 1 - wrong[label]
         return right, wrong
+
+
+def _by_name(cell: str) -> dict[str, str]:
+    """The texts of a row's labels by their names; those of a list are all 1."""
+    labels = json.loads(cell)
+    return labels if isinstance(labels, dict) else dict.fromkeys(labels, "1")

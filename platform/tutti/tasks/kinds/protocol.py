@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+
+from tutti.errors import Fault
+from tutti.tasks.kinds.cells import LabelCells
 
 Tuner = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
 """Predictions and labels of the same rows to parameters of ``Kind.decide``, or none where those without are best."""
@@ -29,6 +32,38 @@ class Kind(Protocol):
     probabilistic: ClassVar[bool]
     exclusive: ClassVar[bool]
     picture: ClassVar[str]
+
+    def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
+        """The rule that a label in a file breaks, written to follow "must", what it is instead, and the remedy."""
+        ...
+
+    def plain(self, cell: str) -> str:
+        """The same for all spellings of one label that are read alike."""
+        ...
+
+    def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
+        """What the outputs are, by the labels of training rows.
+
+        Args:
+            order: another order of these, which comes first.
+        """
+        ...
+
+    def parse(self, cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
+        """Labels of rows as they were read, whose ``cell_fault`` is none, and which have no other names."""
+        ...
+
+    def label_faults(self, labels: LabelCells, names: Sequence[str]) -> Iterator[Fault]:
+        """What stops labels from being learnt and judged."""
+        ...
+
+    def untrained(self, labels: np.ndarray, names: Sequence[str]) -> list[str]:
+        """The names of outputs that labels of training rows do not teach."""
+        ...
+
+    def indicators(self, labels: np.ndarray) -> np.ndarray:
+        """``(rows, strata)`` float32 of 0 and 1: what is to be spread evenly where rows are dealt."""
+        ...
 
     def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
         """The shape of the outputs for so many rows of a task with so many outputs."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tutti.errors import Fault
+from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.protocol import Tuner
+from tutti.tasks.numbers import number
+
+_QUANTILES = 10  # strata of values
 
 
 class Values:
@@ -18,6 +23,33 @@ class Values:
     probabilistic: ClassVar[bool] = False
     exclusive: ClassVar[bool] = False
     picture: ClassVar[str] = "predicted_and_true"
+
+    def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
+        for name, text in json.loads(cell).items():
+            if text and not np.isfinite(number(text)):
+                return f"have a number or nothing in {name!r}", repr(text), "correct the cell, or leave it empty"
+        return None
+
+    def plain(self, cell: str) -> str:
+        return cell
+
+    def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
+        return tuple(json.loads(next(iter(cells))))
+
+    def parse(self, cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
+        rows = [[number(row[name]) for name in names] for row in map(json.loads, cells)]
+        return np.array(rows, dtype=np.float32).reshape(len(cells), len(names))
+
+    def label_faults(self, labels: LabelCells, names: Sequence[str]) -> Iterator[Fault]:
+        for name, column in zip(names, self.parse(labels.train, names).T, strict=True):
+            yield from _constant(f"{labels.origin}, column {name!r}", column, "name other columns")
+
+    def untrained(self, labels: np.ndarray, names: Sequence[str]) -> list[str]:
+        return []
+
+    def indicators(self, labels: np.ndarray) -> np.ndarray:
+        """The tenths of each column's values."""
+        return np.hstack([_tenths(column) for column in columns(labels).T])
 
     def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
         return rows, outputs
@@ -121,6 +153,25 @@ class Value(Values):
 
     name: ClassVar[str] = "value"
 
+    def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
+        if np.isfinite(number(cell)):
+            return None
+        rule = "have a number as its label, as the task's metric asks"
+        return rule, repr(cell), "correct the label, or name a metric of classes"
+
+    def plain(self, cell: str) -> str:
+        return str(number(cell))
+
+    def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
+        return ()
+
+    def parse(self, cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
+        return np.array([number(cell) for cell in cells], dtype=np.float32)
+
+    def label_faults(self, labels: LabelCells, names: Sequence[str]) -> Iterator[Fault]:
+        values = self.parse(labels.train, names)
+        return _constant(labels.origin, values, "add rows, or take the task out")
+
     def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
         return (rows,)
 
@@ -144,6 +195,23 @@ class Value(Values):
 
     def _may_be_labels(self, labels: np.ndarray) -> bool:
         return _finite(labels)
+
+
+def _constant(where: str, values: np.ndarray, remedy: str) -> Iterator[Fault]:
+    known = values[~np.isnan(values)]
+    if len(np.unique(known)) < 2:
+        got = f"{known[0]:g} in every row" if len(known) else "no number"
+        yield Fault(where, "have labels that differ, to learn from", got, remedy)
+
+
+def _tenths(values: np.ndarray) -> np.ndarray:
+    """``(rows, tenths)`` float32: 1 in the tenth of each value, equal values in one; 0 where it is missing."""
+    from scipy.stats import rankdata  # slow to import
+
+    known = ~np.isnan(values)
+    tenths = np.full(len(values), -1.0)
+    tenths[known] = (rankdata(values[known]) - 0.5) * _QUANTILES // max(known.sum(), 1)
+    return np.equal(np.unique(tenths[known]), tenths[:, None]).astype(np.float32)
 
 
 def columns(values: np.ndarray) -> np.ndarray:

@@ -10,7 +10,8 @@ from pandas import DataFrame
 
 from tutti.errors import Fault
 from tutti.tasks.layouts.broken import LineRows, Rows
-from tutti.tasks.layouts.reading import FileSource, checked_frame
+from tutti.tasks.layouts.reading import CellCheck, FileSource, checked_frame
+from tutti.tasks.layouts.several import joined, listed
 from tutti.tasks.layouts.tabs import lines_of, write_lines
 
 # How the first column of a header is called, and other ones.
@@ -25,14 +26,20 @@ class Competition(FileSource):
     Attributes:
         pair: whether a row has two texts.
         repair: whether to join rows that were broken by line feeds inside a text.
+        separator: what stands between several labels of a row; None for one label.
     """
 
     pair: bool = False
     repair: bool = False
+    separator: str | None = None
 
-    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
+    def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         line_rows = self._line_rows(source, labelled=labelled)
-        return _frame(line_rows, line_rows.of(list(lines_of(source)), first_line=1), numbers=numbers)
+        check = None if self.separator else check
+        frame = _frame(line_rows, line_rows.of(list(lines_of(source)), first_line=1), check=check)
+        if self.separator is None or not labelled:
+            return frame
+        return frame.assign(label=listed(frame["label"].tolist(), self.separator))
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         line_rows = self._line_rows(source, labelled=False)
@@ -40,6 +47,8 @@ class Competition(FileSource):
             yield _frame(line_rows, found, unique=False)
 
     def write(self, rows: DataFrame, path: Path) -> None:
+        if self.separator is not None:
+            rows = rows.assign(label=joined(rows["label"].tolist(), self.separator))
         write_lines(path, rows[self._names(labelled=True)].itertuples(index=False, name=None))
 
     def _line_rows(self, source: str, *, labelled: bool) -> LineRows:
@@ -55,7 +64,7 @@ class Competition(FileSource):
         return ["id", "text", *(["text_b"] if self.pair else []), *(["label"] if labelled else [])]
 
 
-def _frame(line_rows: LineRows, found: Rows, *, numbers: bool = False, unique: bool = True) -> DataFrame:
+def _frame(line_rows: LineRows, found: Rows, *, check: CellCheck | None = None, unique: bool = True) -> DataFrame:
     rows, places, faults = found
     columns = {name: [row[index] for row in rows] for index, name in enumerate(line_rows.names)}
     head = [cell.strip().casefold() for cell in rows[0]] if places[:1] == [1] else [""]
@@ -68,4 +77,4 @@ def _frame(line_rows: LineRows, found: Rows, *, numbers: bool = False, unique: b
             Fault(f"{line_rows.origin}, line 1", "be a row: this layout has no header", "a header", remedy),
             *faults,
         ]
-    return checked_frame(columns, origin=line_rows.origin, places=places, faults=faults, numbers=numbers, unique=unique)
+    return checked_frame(columns, origin=line_rows.origin, places=places, faults=faults, check=check, unique=unique)

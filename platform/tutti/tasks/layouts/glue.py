@@ -11,7 +11,7 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError
 from tutti.tasks.layouts.broken import LineRows, Rows
-from tutti.tasks.layouts.reading import FileSource, checked_frame
+from tutti.tasks.layouts.reading import CellCheck, FileSource, checked_frame
 from tutti.tasks.layouts.tabs import lines_of, write_lines
 
 _Columns = tuple[str, ...]
@@ -99,13 +99,13 @@ class Glue(FileSource):
         """Whether a row has two texts."""
         return "text_b" in _FILES[self.kind].ours
 
-    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
+    def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         lines = lines_of(source)
         line_rows, first = self._start(lines, source, labelled=labelled)
         found = line_rows.of(list(lines), first_line=first)
         if labelled and self.repair:
             found = _usable(found, texts=[line_rows.names.index(name) for name in self._texts()])
-        return self._frame(found, line_rows, labelled=labelled, numbers=numbers)
+        return self._frame(found, line_rows, labelled=labelled, check=check)
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         lines, found = lines_of(source), None
@@ -143,7 +143,7 @@ class Glue(FileSource):
         return line_rows, 2 if header else 1
 
     def _frame(
-        self, found: Rows, line_rows: LineRows, *, labelled: bool, numbers: bool = False, unique: bool = True
+        self, found: Rows, line_rows: LineRows, *, labelled: bool, check: CellCheck | None = None, unique: bool = True
     ) -> DataFrame:
         rows, places, faults = found
         columns = {"id": [*map(str, range(len(rows)))] if labelled else [row[0] for row in rows]}
@@ -151,9 +151,7 @@ class Glue(FileSource):
             if labelled or ours != "label":
                 index = line_rows.names.index(name)
                 columns[ours] = [row[index] for row in rows]
-        return checked_frame(
-            columns, origin=line_rows.origin, places=places, faults=faults, numbers=numbers, unique=unique
-        )
+        return checked_frame(columns, origin=line_rows.origin, places=places, faults=faults, check=check, unique=unique)
 
 
 def _usable(found: Rows, *, texts: list[int]) -> Rows:

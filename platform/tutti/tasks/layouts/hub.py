@@ -18,7 +18,7 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.tasks.layouts.delimited import next_of_any_length
-from tutti.tasks.layouts.reading import check_text, raise_any
+from tutti.tasks.layouts.reading import CellCheck, check_text, raise_any
 from tutti.tasks.layouts.table import Table, frame_of, without_id
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Hub:
             digest.update(json.dumps(row, default=str).encode())
         return digest.hexdigest()
 
-    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
+    def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         data = self._load(source)
         names, wanted = self.columns.names(labelled=labelled), self._wanted(labelled=labelled)
         raise_any([*self._date_faults(source, data, wanted)], origin=self.origin(source))
@@ -63,8 +63,8 @@ class Hub:
         columns: dict[str, list[Any]] = {name: [] for name in [*self._checked_header(source), *data.column_names]}
         columns |= {name: _values(data, name) for name in wanted if name in data.column_names}
         names = without_id(names, columns) if labelled else names
-        origin, places, templates = self.origin(source), list(range(1, 1 + len(data))), self.columns.templates()
-        return frame_of(columns, names, templates, origin=origin, places=places, place="row", numbers=numbers)
+        origin, places = self.origin(source), list(range(1, 1 + len(data)))
+        return frame_of(columns, names, self.columns, origin=origin, places=places, place="row", check=check)
 
     def _wanted(self, *, labelled: bool) -> list[str]:
         """All columns that may be read, in an order of their own."""
@@ -215,8 +215,17 @@ def _checked_header(file: Path, *, separator: str) -> list[str]:
 
 def _values(data: Dataset, name: str) -> list[Any]:
     names, values = _class_names(data, name), list(data[name])
-    return values if names is None else [names[value] if value is not None and value >= 0 else None for value in values]
+    if names is None:
+        return values
+
+    def named(value: Any) -> Any:
+        if isinstance(value, list):
+            return [named(each) for each in value]
+        return names[value] if value is not None and value >= 0 else None
+
+    return list(map(named, values))
 
 
 def _class_names(data: Dataset, column: str) -> list[str] | None:
-    return getattr(data.features[column], "names", None)  # only class labels have names
+    feature = data.features[column]
+    return getattr(getattr(feature, "feature", feature), "names", None)  # only class labels, and lists of them, have

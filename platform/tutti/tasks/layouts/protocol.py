@@ -8,6 +8,8 @@ from typing import Protocol
 
 from pandas import DataFrame
 
+from tutti.tasks.layouts.reading import CellCheck
+
 
 class Layout(Protocol):
     """A file format for a task's rows. Every implementation is a frozen dataclass of plain settings."""
@@ -24,12 +26,12 @@ class Layout(Protocol):
         """
         ...
 
-    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
+    def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         """All rows of ``source``, in order and unchanged.
 
         Args:
             labelled: whether to read labels.
-            numbers: whether each label must be a finite float32, as parsed by ``reading.number``.
+            check: what each label must be, as ``Kind.cell_fault`` says it; None for any text.
 
         Returns:
             Columns ``id``, ``text``, ``text_b`` (pairs only) and ``label`` (if ``labelled``), all str, and of

@@ -5,11 +5,10 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pandas import DataFrame
 
@@ -19,14 +18,14 @@ from tutti.tasks.layouts.packed import opened, packing
 
 FAULTS_SHOWN = 10
 _FEW = 3  # faults of one kind that are told one by one
+CellCheck = Callable[[str], tuple[str, str, str] | None]
+"""A label to the rule that it breaks, what it is instead, and the remedy; or None."""
+
 Block = tuple[Mapping[str, Sequence[Any]], Sequence[int], str]
 """Rows of a table: its columns by name, the places of the rows in the file, and the unit of the places."""
 
 UNREADABLE = (OSError, ValueError, OverflowError, pa.ArrowNotImplementedError, pa.ArrowSerializationError)
 """What damaged Parquet files raise, some when their values become Python's: bytes that are no text, years past 9999."""
-
-NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-"""A number as labels may have it. ``float`` would also accept ``1_000`` and digits of other scripts."""
 
 _ROW = re.compile(r"(.*), (line|row) ([0-9]+)", re.DOTALL)  # what a fault of one row is about
 _CHUNK = 2**16  # bytes
@@ -127,12 +126,6 @@ def cell_text(value: object) -> str:
     return "" if value is None or value != value else str(value)
 
 
-def number(text: str) -> np.float32:
-    """The label of a regression, such as ``3``, ``-0.5`` or ``1e-3``; NaN or infinity where it is no float32."""
-    with np.errstate(over="ignore"):
-        return np.float32(text if NUMBER.fullmatch(text.strip()) else "nan")
-
-
 def raise_any(faults: Sequence[Fault], *, origin: str) -> None:
     """Raises the first faults with the number of further ones; does nothing if there are none.
 
@@ -185,7 +178,7 @@ def checked_frame(
     places: Sequence[int],
     place: str = "line",
     faults: Sequence[Fault],
-    numbers: bool = False,
+    check: CellCheck | None = None,
     unique: bool = True,
 ) -> DataFrame:
     """The columns as a data frame, after checking for empty cells and repeated ids; labels without surrounding space.
@@ -199,7 +192,7 @@ def checked_frame(
         places: number of each row's line or row in the file.
         place: the unit of ``places``: ``line`` or ``row``.
         faults: earlier faults, raised together with those found here.
-        numbers: whether each label must be a number.
+        check: says what is wrong with a label; None where it may be any text.
         unique: whether ids must be unique.
 
     Raises:
@@ -216,12 +209,10 @@ def checked_frame(
         for number_in_file, value in zip(places, values, strict=True):
             if not value.strip():
                 all_faults.append(Fault(f"{origin}, {place} {number_in_file}", rule, "an empty one", remedy))
-    if numbers and "label" in columns:
-        rule = "have a number as its label, as the task's metric asks"
-        remedy = "correct the label, or name a metric of classes"
+    if check is not None and "label" in columns:
         for number_in_file, value in zip(places, columns["label"], strict=True):
-            if value.strip() and not np.isfinite(number(value)):
-                all_faults.append(Fault(f"{origin}, {place} {number_in_file}", rule, repr(value), remedy))
+            if value.strip() and (fault := check(value)):
+                all_faults.append(Fault(f"{origin}, {place} {number_in_file}", *fault))
     first: dict[str, int] = {}
     for number_in_file, row_id in zip(places, columns["id"], strict=True) if unique else ():
         if row_id in first:

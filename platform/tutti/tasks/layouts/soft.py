@@ -13,7 +13,16 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line
 from tutti.files import whole_file
-from tutti.tasks.layouts.reading import UNREADABLE, FileSource, cell_text, check_names, checked_frame, existing_file
+from tutti.tasks.layouts.reading import (
+    UNREADABLE,
+    CellCheck,
+    FileSource,
+    cell_text,
+    check_names,
+    checked_frame,
+    existing_file,
+)
+from tutti.tasks.layouts.several import by_columns
 
 PROBABILITY = "probability of "
 """Prefix of the class name in the columns that ``SoftLabels.read`` adds."""
@@ -35,11 +44,13 @@ class SoftLabels(FileSource):
 
     Attributes:
         pair: whether a row has two texts.
+        exclusive: whether a row's probabilities sum to 1, as those of classes do, and those of several labels do not.
     """
 
     pair: bool = False
+    exclusive: bool = True
 
-    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
+    def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         existing_file(source)
         texts = self._texts()
         try:
@@ -62,8 +73,11 @@ class SoftLabels(FileSource):
                 raise TaskFileError(Fault(source, rule, f"a column of the type {kind}", remedy))
         classes, probabilities = _probabilities(table.column(_COLUMN), source)
         columns = {name: list(map(cell_text, values)) for name, values in cells.items()}
-        columns["label"] = [classes[index] for index in probabilities.argmax(axis=1)] if table.num_rows else []
-        faults = _row_faults(probabilities, source)
+        if self.exclusive:
+            columns["label"] = [classes[index] for index in probabilities.argmax(axis=1)] if table.num_rows else []
+        else:
+            columns["label"] = by_columns(dict(zip(classes, map(_decided, probabilities.T), strict=True)))
+        faults = _row_faults(probabilities, source, exclusive=self.exclusive)
         places = range(1, 1 + table.num_rows)
         frame = checked_frame(columns, origin=source, places=places, place="row", faults=faults)
         return frame.assign(**{PROBABILITY + name: probabilities[:, index] for index, name in enumerate(classes)})
@@ -96,13 +110,19 @@ def _probabilities(column: pa.ChunkedArray, source: str) -> tuple[list[str], np.
     return names, values
 
 
-def _row_faults(values: np.ndarray, source: str) -> Sequence[Fault]:
+def _decided(probabilities: np.ndarray) -> list[str]:
+    return ["1" if probability >= 0.5 else "0" for probability in probabilities]
+
+
+def _row_faults(values: np.ndarray, source: str, *, exclusive: bool) -> Sequence[Fault]:
     with np.errstate(invalid="ignore"):
-        valid = np.isclose(values.sum(axis=1, dtype=np.float64), 1, atol=1e-3) & (values >= 0).all(axis=1)
+        valid = (values >= 0).all(axis=1) & (values <= 1 + 1e-3).all(axis=1)
+        if exclusive:
+            valid &= np.isclose(values.sum(axis=1, dtype=np.float64), 1, atol=1e-3)
     return [
         Fault(
             f"{source}, row {row + 1}",
-            "have probabilities of at least 0 that sum to 1",
+            "have probabilities of at least 0 that sum to 1" if exclusive else "have probabilities from 0 to 1",
             ", ".join(f"{value:.4g}" for value in values[row][:_SHOWN]) + (", ..." * (values.shape[1] > _SHOWN)),
             "correct the row, or take it out",
         )

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
-from tutti.config.template import column_name, columns_of, filled
+from tutti.config.template import column_name, filled
+from tutti.config.template import columns_of as columns_in
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.files import whole_file, write_whole
 from tutti.tasks.layouts import packed, workbook
@@ -24,6 +25,7 @@ from tutti.tasks.layouts.json_rows import json_blocks
 from tutti.tasks.layouts.reading import (
     UNREADABLE,
     Block,
+    CellCheck,
     FileSource,
     cell_text,
     check_names,
@@ -31,12 +33,13 @@ from tutti.tasks.layouts.reading import (
     existing_file,
     raise_any,
 )
+from tutti.tasks.layouts.several import PREFIX, by_columns, columns_of, joined, list_text, listed
 from tutti.tasks.layouts.tabs import write_lines
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 """Of the tables that can be written. Read are workbooks too, and all of them packed."""
 _ROWS = 4096  # that are looked at together for their ids
-_SPLIT_KEYS = {"group": "split.group", "fold": "split.fold_column"}  # which name these columns
+_SPLIT_KEYS = {"group": "split.group", "fold": "split.fold_column", "weight": "row_weight"}  # which name these columns
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,9 @@ class Table(FileSource):
         text: name of the text column.
         text_b: name of the second text's column; None for single texts.
         label: name of the label column.
+        labels: names of columns with one label or number each, in place of ``label``.
+        weight: name of the column of weights of labelled rows in the loss; None where all weigh 1.
+        several: whether ``label`` has a list of labels, as a JSON list or with ``separator`` between them.
         template: the text, composed of columns as in ``{title} [SEP] {body}``, in place of ``text``. A file that has a
             column by the name of the template itself, as ``write`` makes it, has the texts already.
         template_b: the second text, in place of ``text_b``.
@@ -63,6 +69,10 @@ class Table(FileSource):
     text: str = "text"
     text_b: str | None = None
     label: str = "label"
+    labels: tuple[str, ...] = ()
+    several: bool = False
+    separator: str | None = None
+    weight: str | None = None
     template: str | None = None
     template_b: str | None = None
     absent: str | None = None
@@ -70,14 +80,13 @@ class Table(FileSource):
     group: str | None = None
     fold: str | None = None
 
-    def read(self, source: str, *, labelled: bool, numbers: bool = False) -> DataFrame:
+    def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         layout = self if labelled else self.with_ids(source)
         names = layout.names(labelled=labelled)
         wanted = {*self.wanted(names), *filter(None, [layout.absent])}
         columns, places, place = next(_blocks(source, None, wanted=wanted))
         names = without_id(names, columns) if labelled else names
-        templates = self.templates()
-        return frame_of(columns, names, templates, origin=source, places=places, place=place, numbers=numbers)
+        return frame_of(columns, names, self, origin=source, places=places, place=place, check=check)
 
     def further_columns(self, source: str) -> dict[str, Sequence[object]]:
         known = self.wanted(self.names(labelled=True))
@@ -93,7 +102,7 @@ class Table(FileSource):
         wanted = {*self.wanted(names), *filter(None, [self.absent])}
         options: dict[str, Any] = {"origin": source, "unique": False}
         for columns, places, place in _blocks(source, rows, wanted=wanted):
-            yield frame_of(columns, names, self.templates(), places=places, place=place, first_row=first, **options)
+            yield frame_of(columns, names, self, places=places, place=place, first_row=first, **options)
             first += len(places)
 
     def with_ids(self, source: str) -> Table:
@@ -112,7 +121,7 @@ class Table(FileSource):
     def id_columns(self, source: str) -> list[str]:
         """The columns that may be the ids of rows to predict, as in ``tutti.tasks.layouts.ids``."""
         known = {"id", *self.wanted(self.names(labelled=False))}
-        used = {*self.wanted(self.names(labelled=False)), self.label}
+        used = self.wanted(self.names(labelled=True))
         names = [name for name in column_names(source, wanted=known) if name not in used]
 
         def cells(name: str) -> Iterator[tuple[Sequence[Any], int]]:
@@ -136,7 +145,8 @@ class Table(FileSource):
         """Maps our column names to those of the table; columns that are not used are left out."""
         theirs = {"id": self.id, "text": self.text, "text_b": self.text_b}
         if labelled:
-            theirs |= {"label": self.label, "group": self.group, "fold": self.fold}
+            theirs |= {PREFIX + name: name for name in self.labels} or {"label": self.label}
+            theirs |= {"group": self.group, "fold": self.fold, "weight": self.weight}
         theirs |= {ours: column_name(template) for ours, template in self.templates().items()}
         return {ours: name for ours, name in theirs.items() if name is not None}
 
@@ -147,10 +157,14 @@ class Table(FileSource):
 
     def wanted(self, names: Mapping[str, str]) -> set[str]:
         """All columns of a table that may be read: those named, and those of which templates compose texts."""
-        return {*names.values(), *(name for template in self.templates().values() for name in columns_of(template))}
+        return {*names.values(), *(name for template in self.templates().values() for name in columns_in(template))}
 
     def write(self, rows: DataFrame, path: Path) -> None:
-        names = replace(self, group=None, fold=None).names(labelled=True)
+        names = replace(self, group=None, fold=None, weight=None).names(labelled=True)
+        if self.labels:
+            rows = rows.assign(**{PREFIX + name: cells for name, cells in columns_of(rows["label"].tolist()).items()})
+        elif self.several:
+            rows = rows.assign(label=joined(rows["label"].tolist(), self.separator))
         table = rows[list(names)].rename(columns=names)
         match path.suffix.lower():
             case ".csv":
@@ -188,26 +202,26 @@ def without_id(names: Mapping[str, str], table: Collection[str]) -> dict[str, st
 def frame_of(
     table: Mapping[str, Sequence[Any]],
     names: Mapping[str, str],
-    templates: Mapping[str, str],
+    layout: Table,
     *,
     origin: str,
     places: Sequence[int],
     place: str,
-    numbers: bool = False,
+    check: CellCheck | None = None,
     first_row: int = 0,
     unique: bool = True,
 ) -> DataFrame:
     """The columns listed in ``names``, under our names and as str, checked by ``checked_frame``.
 
     Args:
-        templates: of our columns that are composed where the table lacks them.
+        layout: says how texts are composed of columns, and labels of several columns or names.
         first_row: index of the first row, used as its id where there is no id column.
 
     Raises:
         TaskFileError: naming each missing column with the most similar one, or each faulty row.
     """
-    composed = {column: template for column, template in templates.items() if names[column] not in table}
-    sources = {column: columns_of(composed[column]) if column in composed else [names[column]] for column in names}
+    composed = {column: template for column, template in layout.templates().items() if names[column] not in table}
+    sources = {column: columns_in(composed[column]) if column in composed else [names[column]] for column in names}
     used = {name for of_column in sources.values() for name in of_column}
     faults = [
         Fault(
@@ -229,12 +243,13 @@ def frame_of(
     for name in dict.fromkeys(name for of_column in sources.values() for name in of_column):
         cells[name] = []
         for number, value in zip(places, table[name], strict=True):
-            text = id_text(value) if name == names.get("id") else cell_text(value)
+            is_list = layout.several and name == names.get("label") and isinstance(value, list)
+            text = id_text(value) if name == names.get("id") else list_text(value) if is_list else cell_text(value)
             cells[name].append(text)
             if name == names.get("id") and isinstance(value, float) and abs(value) >= WHOLE_FLOATS:
                 got, remedy = f"the rounded number {value!r}", "write the ids as whole numbers or as texts"
                 faults.append(Fault(f"{origin}, {place} {number}", f"have all digits of its {name!r}", got, remedy))
-            elif isinstance(value, (list, dict, bytes)):
+            elif isinstance(value, (list, dict, bytes)) and not is_list:
                 rule, got, remedy = (
                     f"have a text or number in {name!r}",
                     f"a {type(value).__name__}",
@@ -242,7 +257,7 @@ def frame_of(
                 )
                 if name == names.get("label") and isinstance(value, list):
                     rule = f"have one label in {name!r}, since several labels per row are not a single class"
-                    remedy = "write one label per row, or make a task of each label, with the classes yes and no"
+                    remedy = f"name it as `columns: {{labels: {name}}}`, with a metric for several labels"
                 faults.append(Fault(f"{origin}, {place} {number}", rule, got, remedy))
             elif not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
                 got, remedy = "half of a surrogate pair", "write the character whole"
@@ -252,13 +267,17 @@ def frame_of(
     )
     for column, name in names.items():
         columns[column] = filled(composed[column], cells) if column in composed else cells[name]
-    return checked_frame(
-        columns, origin=origin, places=places, place=place, faults=faults, numbers=numbers, unique=unique
-    )
+    if of_labels := {name: columns.pop(PREFIX + name) for name in layout.labels if PREFIX + name in names}:
+        columns["label"] = by_columns(of_labels)
+    elif layout.several and "label" in columns:
+        columns["label"] = listed(columns["label"], layout.separator)
+    return checked_frame(columns, origin=origin, places=places, place=place, faults=faults, check=check, unique=unique)
 
 
 def _key_of(column: str, is_composed: bool) -> str:
     """The key of a study file that names one of our columns, or says how it is composed."""
+    if column.startswith(PREFIX):
+        return "columns.labels or columns.values"
     return column.replace("text", "template") if is_composed else _SPLIT_KEYS.get(column, f"columns.{column}")
 
 

@@ -10,7 +10,7 @@ from typing import Protocol, get_args
 
 import numpy as np
 
-from tutti.config.metric_facts import FACTS, Facts, KindName, classes_fault, kind_fault
+from tutti.config.metric_facts import FACTS, Facts, classes_fault, kind_fault
 from tutti.errors import ConfigError
 from tutti.tasks.metrics import decisions, probabilities, values
 
@@ -104,12 +104,12 @@ _LOGGED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def fits(metric: Facts, kind: KindName) -> bool:
+def fits(metric: Facts, kind: str) -> bool:
     """Whether tasks of this kind can have the metric."""
     return kind in metric.kinds
 
 
-def check_fits(metric: Facts, kind: KindName, *, outputs: int, what: str) -> None:
+def check_fits(metric: Facts, kind: str, *, outputs: int, what: str) -> None:
     """Refuses a metric that does not fit the kind of a task or its number of classes.
 
     Args:
