@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,15 @@ from tutti.data.hold_out import SplitRule, TaskRows, hold_out
 from tutti.data.missed_group import missed_group
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
+from tutti.files import sha256_of
 from tutti.tasks.build import CleaningSteps, TaskSpec
 from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.columns import in_frame, of_frame
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.soft import PROBABILITY
-from tutti.tasks.metrics import METRICS, check_fits, own_metric, ship
-from tutti.tasks.task import OwnMetric, Task
+from tutti.tasks.metrics import METRICS, check_fits, ship
+from tutti.tasks.scorer import Scorer, metric_of
+from tutti.tasks.task import Task
 
 _SHOWN = 5  # labels in a message
 _MOST_ROWS_LOOKED_AT = 1_000_000  # in search of a column of groups
@@ -140,6 +142,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "layout": {"type": type(spec.layout).__name__, **layout},
         "kind": spec.kind.name,
         "metric": spec.metric,
+        "own metric": spec.own_metric and {**asdict(spec.own_metric), "file": sha256_of(Path(spec.own_metric.file))},
         "submission": spec.submission,
         "extra_train weights": [extra.weight for extra in spec.extra_train],
         "cleaning": asdict(spec.cleaning),
@@ -221,11 +224,12 @@ def _finished(
         raise TaskFileError(Fault(f"task {spec.name}", rule, got, "add training rows of that class"))
     if "probabilities" in train and train["probabilities"].isna().all():  # every soft row was dropped
         train = train.drop(columns="probabilities")
-    own = _metric(spec, names, folder)
+    own = None if spec.own_metric is None else ship(spec.own_metric, folder)
     task = Task(
         spec.name, names, spec.pair, spec.metric, spec.submission, rows.kind.name, report=spec.report, own_metric=own
     )
     assert rows.validation is not None
+    _check_metrics(task, of_frame(rows.validation))
     return task, {"train": train, "validation": rows.validation, **parts}
 
 
@@ -339,11 +343,15 @@ def _check_labels(spec: TaskSpec, cells: LabelCells, names: Sequence[str], soft:
         raise TaskFileError(*faults)
 
 
-def _metric(spec: TaskSpec, names: Sequence[str], folder: Path) -> OwnMetric | None:
-    """The user's own metric, of which a copy was put beside the data, after a check that the metric fits the task."""
-    own = None if spec.own_metric is None else ship(spec.own_metric, folder)
-    metric = METRICS[spec.metric] if own is None else own_metric(replace(own, file=str(folder / own.file)))
-    check_fits(metric, spec.kind.name, outputs=len(names), what=f"tasks.{spec.name}.metric")
-    for name in spec.report:
-        check_fits(METRICS[name], spec.kind.name, outputs=len(names), what=f"tasks.{spec.name}.report")
-    return own
+def _check_metrics(task: Task, labels: np.ndarray) -> None:
+    """Checks that the metrics fit the task; one of the user's own is tried on outputs that say nothing of the labels.
+
+    Raises:
+        ConfigError: if one does not fit, or the user's own fails.
+    """
+    metric, where = metric_of(task), f"tasks.{task.name}"
+    check_fits(metric, task.kind_name, outputs=len(task.names), what=f"{where}.metric")
+    for name in task.report:
+        check_fits(METRICS[name], task.kind_name, outputs=len(task.names), what=f"{where}.report")
+    if task.own_metric is not None:
+        Scorer.of(task, metric).score(labels, task.kind.guess(labels, task.outputs))

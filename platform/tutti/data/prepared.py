@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +177,7 @@ def write_prepared(prepared: Prepared) -> None:
         StorageError: if the file system refuses.
     """
     content = {
-        "tasks": [asdict(task) for task in prepared.tasks],
+        "tasks": [asdict(_placed(task, lambda file: file.relative_to(prepared.folder))) for task in prepared.tasks],
         "parts": {
             task: {
                 part: {
@@ -217,7 +217,7 @@ def load_prepared(folder: Path) -> Prepared:
             }
             for task, infos in content["parts"].items()
         }
-        tasks = tuple(Task.from_dict(task) for task in content["tasks"])
+        tasks = tuple(_placed(Task.from_dict(task), lambda file: folder / file) for task in content["tasks"])
         for name in (*parts, *(part for infos in parts.values() for part in infos), *(task.name for task in tasks)):
             if not is_plain(name):  # it is part of file names
                 raise ValueError(f"the name {name!r}, which is a path")
@@ -229,6 +229,13 @@ def load_prepared(folder: Path) -> Prepared:
         raise StudyError(fault) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(file, folder, first_line(error)) from error
+
+
+def _placed(task: Task, place: Callable[[Path], Path]) -> Task:
+    """The task with the file of the user's own metric, if it has one, named from another place."""
+    if task.own_metric is None:
+        return task
+    return replace(task, own_metric=replace(task.own_metric, file=str(place(Path(task.own_metric.file)))))
 
 
 def _damaged(path: Path, folder: Path, got: str) -> StorageError:

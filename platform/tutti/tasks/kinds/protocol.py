@@ -77,6 +77,10 @@ class Kind(Protocol):
         """In words, what a task with these outputs predicts, such as ``3 classes``; up to ``most`` names are listed."""
         ...
 
+    def guess(self, labels: np.ndarray, outputs: int) -> np.ndarray:
+        """Random outputs for rows with these labels, to try what takes outputs."""
+        ...
+
     def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
         """Decisions of the shape of labels, with any further axes in front.
 

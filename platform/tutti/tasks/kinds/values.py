@@ -69,6 +69,9 @@ class Values:
         listed = ", ".join(names[:most]) + ", ..." * (len(names) > most)
         return f"{len(names)} numbers per row" + (f" ({listed})" if most else "")
 
+    def guess(self, labels: np.ndarray, outputs: int) -> np.ndarray:
+        return np.random.default_rng(0).permutation(np.where(np.isnan(labels), np.nanmean(labels, axis=0), labels))
+
     def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
         return outputs
 

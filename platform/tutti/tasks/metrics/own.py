@@ -53,16 +53,16 @@ def ship(own: OwnMetric, folder: Path) -> OwnMetric:
     It goes to a folder named by its content, so that two files of one name do not meet, and keeps its own name.
 
     Returns:
-        The same metric, with the copy as its file, relative to the folder.
+        The same metric, with the copy as its file.
 
     Raises:
         ConfigError: where the file cannot be read.
         StorageError: where it cannot be written.
     """
     source = _read(Path(own.file))
-    target = Path(_FOLDER) / sha256(source).hexdigest()[:16] / Path(own.file).name
-    write_whole(folder / target, source)
-    return replace(own, file=target.as_posix())
+    target = folder / _FOLDER / sha256(source).hexdigest()[:16] / Path(own.file).name
+    write_whole(target, source)
+    return replace(own, file=str(target))
 
 
 @dataclass(frozen=True)
