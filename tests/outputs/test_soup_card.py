@@ -25,6 +25,7 @@ CARD = SoupCard(
     within=0.002,
     files={"checkpoint/tutti.json": "abc"},
     overlap=((1.0, 0.0), (0.0, 1.0)),
+    weights={"A": 1.0, "B": 1.0},
 )
 
 

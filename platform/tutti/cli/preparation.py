@@ -163,6 +163,7 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
             task = map_task_paths(config, lambda _, path: Path(path).name)
             test = {"": task["test"]} if isinstance(task["test"], str) else task["test"]
             document["tasks"][name] = task | {"test": test or {}}
+        document["objective_weights"] = study.weights
         document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
         if Path(document["backbone"]).is_absolute():
             document["backbone"] = Path(document["backbone"]).name

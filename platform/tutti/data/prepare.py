@@ -222,7 +222,7 @@ def _finished(
         raise TaskFileError(Fault(f"task {spec.name}", rule, got, "add training rows of that class"))
     if "probabilities" in train and train["probabilities"].isna().all():  # every soft row was dropped
         train = train.drop(columns="probabilities")
-    task = Task(spec.name, names=classes, pair=spec.pair, metric=spec.metric, submission=spec.submission)
+    task = Task(spec.name, classes, spec.pair, spec.metric, spec.submission, weight=spec.weight)
     assert rows.validation is not None
     return task, {"train": train, "validation": rows.validation, **parts}
 
