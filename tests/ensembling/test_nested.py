@@ -211,6 +211,13 @@ def test_the_mean_of_tasks_has_a_smaller_error_than_each():
     assert (mean.low, mean.high) == (pytest.approx(0.6 - 0.049), pytest.approx(0.6 + 0.049))
 
 
+def test_a_task_of_more_weight_counts_more_in_the_mean_and_in_its_error():
+    mean = Estimate.mean([Estimate(0.5, 0.04), Estimate(0.7, 0.01)], np.eye(2), [3, 1])
+    assert (mean.score, mean.error) == (pytest.approx(0.55), pytest.approx(np.hypot(0.03, 0.0025)))
+    alone = Estimate.mean([Estimate(0.5, 0.04), Estimate(0.7, 0.01)], np.ones((2, 2)), [1, 0])
+    assert (alone.score, alone.error) == (0.5, pytest.approx(0.04))
+
+
 def test_texts_that_two_tasks_share_make_the_error_of_their_mean_larger():
     estimates = [Estimate(0.5, 0.03), Estimate(0.7, 0.04)]
     errors = []

@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 import tutti
 from tutti.config.folder import StudyFolder
-from tutti.config.objective_weights import weights_text
+from tutti.config.objective_weights import listed_if_unequal
 from tutti.config.study import StudyConfig
 from tutti.data.prepared import Prepared
 from tutti.files import write_whole
@@ -60,7 +60,7 @@ def run_tags() -> dict[str, str]:
 
 def study_note(prepared: Prepared) -> str:
     """A Markdown description of the study, for the tracker's parent run."""
-    weights = weights_text({task.name: task.weight for task in prepared.tasks})
+    weights = listed_if_unequal({task.name: task.weight for task in prepared.tasks})
     mean = f"mean of the tasks' metrics, weighted {weights}," if weights else "mean of the tasks' metrics"
     lines = [
         f"The score is the {mean} on the validation rows, whose ids are in `study/split.json`.",

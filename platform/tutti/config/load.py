@@ -28,7 +28,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.layouts import layout_faults
 from tutti.config.metric_facts import name_of
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
-from tutti.config.objective_weights import proportional
+from tutti.config.objective_weights import listed, proportional
 from tutti.config.paths import absolute, has_begun, missing_file, older_folders, resolve_paths
 from tutti.config.pydantic_faults import faults_of
 from tutti.config.raw import metrics_of, objective_weights_of, section
@@ -362,9 +362,9 @@ def _older_faults(raw: Mapping[str, Any], places: _Places) -> list[Fault]:
             remedy = "name a study that has them, or take it out"
             faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, _listed(metrics), remedy))
         elif (weights := objective_weights_of(raw)) and not proportional(weights, older.weights):
-            rule = f"have this study's objective_weights, {_listed(weights)}"
+            rule = f"have this study's objective_weights, {listed(weights)}"
             remedy = "name a study that has them, or take it out"
-            faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, _listed(older.weights), remedy))
+            faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, listed(older.weights), remedy))
     return faults
 
 

@@ -14,8 +14,11 @@ def proportional(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
     )
 
 
-def weights_text(weights: Mapping[str, float]) -> str:
-    """Weights by task in words, such as ``CoLA 2, STS-B 1``; empty where they are equal."""
-    if len(set(weights.values())) == 1:
-        return ""
+def listed(weights: Mapping[str, float]) -> str:
+    """Weights by task in words, such as ``CoLA 2, STS-B 1``."""
     return ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
+
+
+def listed_if_unequal(weights: Mapping[str, float]) -> str:
+    """The same; empty where all weights are equal, of which there is nothing to say."""
+    return listed(weights) if len(set(weights.values())) > 1 else ""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from tutti.config.metric_facts import needs_values
-from tutti.config.objective_weights import weights_text
+from tutti.config.objective_weights import listed_if_unequal
 from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate
 from tutti.errors import counted
 from tutti.outputs.formatting import estimate_text, files_section, harmless, members_table, number, signed, table
@@ -174,7 +174,7 @@ class Card:
             if graded.single is None
         )
         caveat = (CAVEAT,) if len(few) < len(self.tasks) else ()
-        weights = weights_text({task.task: task.weight for task in self.tasks})
+        weights = listed_if_unequal({task.task: task.weight for task in self.tasks})
         weighted = (f"The study's score and each mean over tasks weigh the tasks: {weights}.",) if weights else ()
         return (*caveat, *weighted, *((unscored,) if few else ()), *self._below_single(), *self.notes, *alone)
 

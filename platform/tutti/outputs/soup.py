@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tutti.config.objective_weights import weights_text
+from tutti.config.objective_weights import listed_if_unequal
 from tutti.ensembling.nested import MIN_TEXTS, MIN_TEXTS_NESTED, Estimate, Fold, splits
 from tutti.ensembling.select import ROUNDING
 from tutti.errors import counted
@@ -167,7 +167,7 @@ class SoupCard:
         if self.objective:
             soup, vote = str(self.objective.soup), str(self.objective.vote)
         what = f"The soup of {counted(len(self.members), 'trial')} scores {soup}, the vote {vote}"
-        weights = weights_text(self.weights)
+        weights = listed_if_unequal(self.weights)
         weighted = f" They weigh the tasks: {weights}." * bool(weights)
         short = "" if self.kept else f" not kept, for it is more than {self.within:g} below"
         where = "the rows that chose them, which flatter both"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from tutti.config.objective_weights import proportional
+from tutti.config.objective_weights import listed, proportional
 from tutti.data.clean import row_texts
 from tutti.data.prepare import clean_rows
 from tutti.data.prepared import Prepared
@@ -48,9 +48,9 @@ def _differences(first: str, own: Prepared, name: str, other: Prepared, by_task:
         return
     weights, other_weights = ({task.name: task.weight for task in prepared.tasks} for prepared in (own, other))
     if not (by_task or proportional(weights, other_weights)):
-        rule = f"weigh the tasks as {first} does: {_listed(weights)}"
+        rule = f"weigh the tasks as {first} does: {listed(weights)}"
         by_its_tasks = "set `members: {by: task}` in the recipe, or leave it out"
-        yield Fault(f"the study {name}", rule, _listed(other_weights), by_its_tasks)
+        yield Fault(f"the study {name}", rule, listed(other_weights), by_its_tasks)
     for task in shared:
         what = f"the study {name}, task {task.name}"
         templates, other_templates = _templates(own, task.name), _templates(other, task.name)
@@ -108,10 +108,6 @@ def every_cleaning(studies: Sequence[Prepared], task: str) -> CleaningSteps:
     emoji = next((each["emoji"] for each in steps if each["emoji"]), None)
     emoticons = any(each["emoticons"] for each in steps)
     return CleaningSteps(emoji, emoticons, any(each["repeated_punctuation"] for each in steps))
-
-
-def _listed(weights: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
 
 
 def _classes(task: Task) -> str:
