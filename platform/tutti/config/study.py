@@ -34,7 +34,7 @@ Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
 LEARNING = ("tpe", "gp", "cmaes", "nsgaii", "nsgaiii")  # samplers that learn from the scores of earlier trials
 
 TEXTS = ("text", "text_b")  # that split.group names in any layout: the first and the second text
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 SHARE = 0.1  # default share of a task's training rows that is held out for validation
 
 CHANGING = (
