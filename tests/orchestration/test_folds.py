@@ -344,7 +344,10 @@ def test_the_weights_of_tasks_are_part_of_what_a_study_is_but_not_their_sum(done
     same, none = (study.model_copy(update={"objective_weights": each}) for each in ({"mood": 1.5, "same": 0.5}, {}))
     assert changed_keys(study, same) == {}
     assert changed_keys(study, none) == {"objective_weights.mood": (3.0, 1.0)}
-    assert [task.weight for task in load_prepared(done[0].folder.data).tasks] == [3.0, 1.0]
+    prepared = load_prepared(done[0].folder.data)
+    assert [task.weight for task in prepared.tasks] == [3.0, 1.0]
+    note = "The score is the mean of the tasks' metrics, weighted mood 3, same 1, on the validation rows"
+    assert tracking_metadata.study_note(prepared).startswith(note)
 
 
 @pytest.mark.slow
