@@ -295,7 +295,7 @@ def test_a_regression_has_out_of_fold_values(make_job: MakeJob, tiny_data: Path,
     rows = [line.rsplit("\t", 1) for line in lines]
     (tmp_path / "rated.tsv").write_text("".join(f"{row}\t{values[label]}\n" for row, label in rows), encoding="utf8")
     rated = {"layout": "competition", "train": str(tmp_path / "rated.tsv"), "metric": "pearson"}
-    job = make_job(tmp_path, tasks={"rated": rated | {"test": str(tiny_data / "mood_test.tsv")}})
+    job = make_job(tmp_path, objective_weights={}, tasks={"rated": rated | {"test": str(tiny_data / "mood_test.tsv")}})
     record = job.run()
     predictions, test = job.predictions("rated", "validation"), job.predictions("rated", "test")
     assert predictions.outputs.shape == (120,)
