@@ -44,8 +44,9 @@ class TrialRecord:
         key: the one identity that binds the Optuna trial, the Ray trial, the MLflow run and the checkpoint: ``t0007``.
         number: zero-based index among the study's trials. It equals Optuna's number, except in a study with a warm
             start, where Optuna counts the older studies' trials first.
-        score: the best reported score, or None before the first report. For an ended trial with folds, the score of
-            its out-of-fold predictions, or the mean over its completed folds if it did not finish.
+        score: the best reported score, or None before the first report; of a finished trial that of the checkpoint that
+            it kept. For an ended trial with folds, the score of its out-of-fold predictions, or the mean over its
+            completed folds if it did not finish.
         task_scores: metric of each task at the report with ``score``.
         parameters: the sampled values of the search space.
         scores_by_epoch: every reported score by epoch, or by evaluation where an epoch has several. With folds, the

@@ -87,6 +87,10 @@ def split(keys: str) -> Change:
     return yaml("search:\n", f"split: {{{keys}}}\nsearch:\n")
 
 
+def weights(by_task: str) -> Change:
+    return yaml("search:\n", f"objective_weights: {by_task}\nsearch:\n")
+
+
 def mood(line: str) -> Change:
     return yaml("    layout: competition\n", f"    layout: competition\n    {line}\n")
 

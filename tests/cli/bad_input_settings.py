@@ -12,6 +12,7 @@ from bad_input_changes import (
     own_backbone,
     space,
     training,
+    weights,
     yaml,
 )
 
@@ -26,6 +27,33 @@ SMALL_ROBERTA = {
 }  # fmt: skip
 
 SETTINGS: dict[str, Sequence[Case]] = {
+    "The study's score": (
+        Case(
+            "a weight of a task that the study does not have",
+            ["objective_weights.moods must name a task of the study", "did you mean 'mood'"],
+            weights("{moods: 2}"),
+        ),
+        Case(
+            "a task counts less than nothing",
+            ["objective_weights.mood must be at least 0; got -1"],
+            weights("{mood: -1}"),
+        ),
+        Case(
+            "a task counts without end",
+            ["objective_weights.mood must be a finite number"],
+            weights("{mood: .inf}"),
+        ),
+        Case(
+            "a weight is a text",
+            ["objective_weights.mood must be a number; got 'two'"],
+            weights("{mood: two}"),
+        ),
+        Case(
+            "no task counts",
+            ["objective_weights must be above 0 for a task at least", "got 0 for every task"],
+            weights("{mood: 0}"),
+        ),
+    ),
     "The backbone": (
         Case(
             "the backbone's folder is not there",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bad_input_changes import TUNE, Case, both, training, yaml
+from bad_input_changes import TUNE, Case, both, space, training, yaml
 
 WORKERS = f"{TUNE} --set resources.workers=2"
 
@@ -24,6 +24,21 @@ TRAINING: dict[str, Sequence[Case]] = {
             "a task's weight by a name in other letters",
             ["training.task_weights.Mood must name a task of the study", "did you mean 'mood'"],
             training("task_weights: {Mood: 2}"),
+        ),
+        Case(
+            "weights are kept by something else than score and loss",
+            ["training.best_by must be 'score' or 'loss'; got 'f1'"],
+            training("best_by: f1"),
+        ),
+        Case(
+            "trials of which some keep their weights by the loss",
+            ["search_space.best_by must not vary", "set it below training:"],
+            space("best_by: {type: categorical, choices: [score, loss]}"),
+        ),
+        Case(
+            "a population that keeps weights by the loss",
+            ["training.best_by must be left out with the scheduler pbt"],
+            both(training("best_by: loss"), yaml("search:\n", "search:\n  scheduler: pbt\n")),
         ),
         Case(
             "a loss of classes where labels are numbers",

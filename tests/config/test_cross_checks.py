@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tutti.config.cross_checks import (
+    objective_weight_faults,
     population_faults,
     precision_faults,
     scheduler_faults,
@@ -46,6 +47,35 @@ def test_of_errors_the_best_is_zero_and_of_several_tasks_the_mean_counts() -> No
     assert (
         "at most 0.5, the best that the mean of neg_mse, f1 can be; got 0.6" in _target_faults(0.6, "neg_mse", "f1")[0]
     )
+
+
+def test_the_best_score_of_weighted_tasks_is_their_weighted_mean() -> None:
+    tasks = {"error": {"metric": "neg_mse"}, "mood": {"metric": "f1"}}
+    raw = {"search": {"target_score": 0.7}, "tasks": tasks, "objective_weights": {"mood": 3}}
+    assert target_faults(raw, what=lambda key: key) == []
+    raw["search"] = {"target_score": 0.9}
+    (fault,) = target_faults(raw, what=lambda key: key)
+    assert "at most 0.75, the best that the weighted mean of neg_mse, f1 can be; got 0.9" in str(fault)
+
+
+def _weight_faults(weights: Any) -> list[str]:
+    raw = {"tasks": {"mood": {}, "tone": {}}, "objective_weights": weights}
+    return [str(fault) for fault in objective_weight_faults(raw, what=lambda key: key)]
+
+
+@pytest.mark.parametrize("weights", [{}, {"mood": 0}, {"mood": 0.5, "tone": 2}, {"mood": "2"}, None])
+def test_weights_of_the_study_s_tasks_are_sound_here_whatever_their_types(weights: Any) -> None:
+    assert _weight_faults(weights) == []
+
+
+def test_weights_name_tasks_of_the_study_of_which_one_counts() -> None:
+    assert _weight_faults({"moods": 2}) == [
+        "objective_weights.moods must name a task of the study; got 'moods'; did you mean 'mood'? Correct the name."
+    ]
+    assert _weight_faults({"mood": 0, "tone": 0.0}) == [
+        "objective_weights must be above 0 for a task at least, whose score trials are compared by; got 0 for every "
+        "task; raise one."
+    ]
 
 
 def _worker_places(**raw: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,22 @@ def test_an_older_study_of_other_tasks_or_metrics_is_told(changed: Changed, olde
         "search.warm_start.0 must have this study's tasks and metrics, topic (accuracy); got topic (macro_f1); name a "
         "study that has them, or take it out."
     ]
+
+
+def test_an_older_study_that_weighs_the_tasks_otherwise_is_told(changed: Changed, older: Path) -> None:
+    """The scores of its trials are others then; the sum of all weights does not matter."""
+    two = "  topic:\n    layout: competition\n    train: data/topic_train.csv\n"
+    text = (older / "study.json").read_text(encoding="utf-8")
+    both = json.loads(text)
+    both["tasks"]["tone"] = both["tasks"]["topic"]
+    (older / "study.json").write_text(json.dumps(both), encoding="utf-8")
+    add = "storage: {path: runs}\nsearch: {warm_start: [older]}\nobjective_weights: {topic: 2}\n"
+    path = changed("tasks:\n", f"tasks:\n{two.replace('topic:', 'tone:')}", add=add)
+    assert faults(path) == [
+        "search.warm_start.0 must have this study's objective_weights, tone 1, topic 2; got topic 1, tone 1; "
+        "name a study that has them, or take it out."
+    ]
+    assert load_study(path, overrides=["objective_weights.tone=2"]).weights == {"tone": 2.0, "topic": 2.0}
 
 
 def test_an_older_study_serves_only_objectives_that_it_has_measured(changed: Changed, older: Path) -> None:

@@ -302,6 +302,12 @@ def test_a_population_is_evaluated_after_whole_epochs(changed: Changed) -> None:
     )
 
 
+def test_a_population_keeps_the_weights_of_the_best_score(changed: Changed) -> None:
+    path = changed("training:\n", "training:\n  best_by: loss\n", add="search: {scheduler: pbt}\n")
+    (message,) = faults(path)
+    assert message.startswith("training.best_by must be left out with the scheduler pbt: a trial's own best weights ")
+
+
 def test_a_fault_of_the_search_space_is_not_told_again_of_a_point(changed: Changed) -> None:
     path = changed("low: 1e-5", "low: x", add="search: {enqueue: [{learning_rate: 1e-4}], sampler: grid}\n")
     assert [text.split(" must ")[0] for text in faults(path)] == ["search_space.learning_rate.low"]

@@ -205,10 +205,17 @@ def test_numbers_are_resampled_as_they_come():
 
 
 def test_the_mean_of_tasks_has_a_smaller_error_than_each():
-    mean = Estimate.mean([Estimate(0.5, 0.03), Estimate(0.7, 0.04)], np.eye(2))
+    mean = Estimate.mean([Estimate(0.5, 0.03), Estimate(0.7, 0.04)], np.eye(2), [1, 1])
     assert (mean.score, mean.error) == (pytest.approx(0.6), pytest.approx(0.025))
     assert str(mean) == "0.6000 ± 0.0490"
     assert (mean.low, mean.high) == (pytest.approx(0.6 - 0.049), pytest.approx(0.6 + 0.049))
+
+
+def test_a_task_of_more_weight_counts_more_in_the_mean_and_in_its_error():
+    mean = Estimate.mean([Estimate(0.5, 0.04), Estimate(0.7, 0.01)], np.eye(2), [3, 1])
+    assert (mean.score, mean.error) == (pytest.approx(0.55), pytest.approx(np.hypot(0.03, 0.0025)))
+    alone = Estimate.mean([Estimate(0.5, 0.04), Estimate(0.7, 0.01)], np.ones((2, 2)), [1, 0])
+    assert (alone.score, alone.error) == (0.5, pytest.approx(0.04))
 
 
 def test_texts_that_two_tasks_share_make_the_error_of_their_mean_larger():
@@ -216,7 +223,7 @@ def test_texts_that_two_tasks_share_make_the_error_of_their_mean_larger():
     errors = []
     for shared in (0, 50, 100):
         overlap = overlap_of([np.arange(100), np.arange(100 - shared, 200 - shared)])
-        errors.append(Estimate.mean(estimates, overlap).error)
+        errors.append(Estimate.mean(estimates, overlap, [1, 1]).error)
     assert errors[0] == pytest.approx(0.025)
     assert errors[0] < errors[1] < errors[2] == pytest.approx(0.035)  # the mean of both errors
 
@@ -233,7 +240,7 @@ def test_the_interval_of_the_mean_of_tasks_with_the_same_texts_holds_the_true_sc
             estimates.append(
                 judge(decisions[None], labels, groups, score=accuracy, seed=number, resamples=FEW).estimate
             )
-        mean = Estimate.mean(estimates, overlap_of([groups] * 3))
+        mean = Estimate.mean(estimates, overlap_of([groups] * 3), [1, 1, 1])
         covered += mean.low <= 0.7 <= mean.high
     assert covered >= 53
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -89,6 +90,17 @@ def test_texts_held_out_in_one_task_have_no_part_in_the_ranking_by_another():
         assert by_twins[ensembles[0].voters[0]] == by_twins.max()
         assert ensembles[1].voters[0] == np.argmax((by_twins + alone.scores) / 2)
     assert np.mean(flattery) == pytest.approx(0, abs=0.025)
+
+
+def test_trials_are_ranked_on_fewer_rows_as_the_tasks_are_weighed():
+    for seed in range(10):
+        first, second = (ballot(seed + shift, members=20, rows=100, skill=1.0) for shift in (0, 100))
+        other = replace(second, weight=0.25)
+        standing = (3 * first.scores + other.weight * second.scores) / 3.25
+        rule = procedure(first, top=1, standing=standing, share=1 / 3.25, weight=3.0, others=partial(list, [other]))
+        kept = np.arange(80)
+        expected = 3 * first.scores_on(kept) + other.weight * second.scores_on(kept)
+        assert expected[rule.fit(first, kept).voters[0]] == pytest.approx(expected.max())
 
 
 def test_a_task_of_which_all_texts_are_held_out_ranks_as_on_all_rows():

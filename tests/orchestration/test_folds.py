@@ -38,6 +38,7 @@ from tutti.training.predict import predict
 FOLDS, EPOCHS = 3, 2
 PARAMETERS = {"learning_rate": 3e-3}
 PRECISE = {"training__bf16": False, "training__num_train_epochs": EPOCHS, "split": {"folds": FOLDS, "seed": 1}}
+PRECISE |= {"objective_weights": {"mood": 3}}
 
 
 class Killed(Exception):
@@ -165,7 +166,7 @@ def test_the_trial_s_score_is_that_of_its_out_of_fold_rows(done: tuple[Job, Chec
         predictions = job.predictions(task.name, "validation")
         expected = score(task.metric, labels=predictions.labels, predicted=predictions.outputs)
         assert record.task_scores[task.name] == pytest.approx(expected)
-    assert record.score == pytest.approx(np.mean([*record.task_scores.values()]))
+    assert record.score == pytest.approx((3 * record.task_scores["mood"] + record.task_scores["same"]) / 4)
     assert (record.key, record.epoch, record.path) == ("t0000", FOLDS, str(job.trial))
     assert Bank(job.folder.bank).records() == [record]
     assert (record.parameters or 0) > 0
@@ -294,7 +295,7 @@ def test_a_regression_has_out_of_fold_values(make_job: MakeJob, tiny_data: Path,
     rows = [line.rsplit("\t", 1) for line in lines]
     (tmp_path / "rated.tsv").write_text("".join(f"{row}\t{values[label]}\n" for row, label in rows), encoding="utf8")
     rated = {"layout": "competition", "train": str(tmp_path / "rated.tsv"), "metric": "pearson"}
-    job = make_job(tmp_path, tasks={"rated": rated | {"test": str(tiny_data / "mood_test.tsv")}})
+    job = make_job(tmp_path, objective_weights={}, tasks={"rated": rated | {"test": str(tiny_data / "mood_test.tsv")}})
     record = job.run()
     predictions, test = job.predictions("rated", "validation"), job.predictions("rated", "test")
     assert predictions.outputs.shape == (120,)
@@ -336,6 +337,17 @@ def test_the_folds_are_part_of_what_a_study_is(done: tuple[Job, CheckpointRecord
     other = study.model_copy(update={"split": study.split.model_copy(update={"folds": 5})})
     assert changed_keys(study, study) == {}
     assert changed_keys(study, other) == {"split.folds": (FOLDS, 5)}
+
+
+def test_the_weights_of_tasks_are_part_of_what_a_study_is_but_not_their_sum(done: tuple[Job, CheckpointRecord]) -> None:
+    study = done[0].study
+    same, none = (study.model_copy(update={"objective_weights": each}) for each in ({"mood": 1.5, "same": 0.5}, {}))
+    assert changed_keys(study, same) == {}
+    assert changed_keys(study, none) == {"objective_weights.mood": (3.0, 1.0)}
+    prepared = load_prepared(done[0].folder.data)
+    assert [task.weight for task in prepared.tasks] == [3.0, 1.0]
+    note = "The score is the mean of the tasks' metrics, weighted mood 3, same 1, on the validation rows"
+    assert tracking_metadata.study_note(prepared).startswith(note)
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def test_a_weaker_but_different_trial_gains_more_than_a_near_copy_of_the_best(me
     assert gains[3] == pytest.approx(0, abs=1e-6)  # there is one like it
 
 
-def test_a_gain_is_the_mean_over_tasks(measured, store):
+def test_a_gain_is_the_weighted_mean_over_tasks(measured, store):
     trial = measured.start()
     put(measured, trial, slice(0, 60))
     bank = Bank(measured.folder.bank)
@@ -107,12 +107,13 @@ def test_a_gain_is_the_mean_over_tasks(measured, store):
     bank.put(record, {"mood": {"validation": sure}, "tone": {"validation": replace(sure, labels=tone.labels)}})
     other = replace(MOOD, name="tone")
     gains = []
-    for tasks in ([MOOD], [other], [MOOD, other]):
+    for tasks in ([MOOD], [other], [MOOD, other], [replace(MOOD, weight=3.0), other]):
         measure = Measure(["gain"], folder=measured.folder, store=store, tasks=tasks)
         gains.append(measure("t0001", seconds=0, parameters=0)["gain"])
     assert gains[0] > 0.05
     assert gains[0] != gains[1]
     assert gains[2] == pytest.approx((gains[0] + gains[1]) / 2)
+    assert gains[3] == pytest.approx((3 * gains[0] + gains[1]) / 4)
 
 
 def test_a_gain_counts_the_trials_that_were_told_as_finished_before_and_no_others(measured, store):

@@ -77,6 +77,19 @@ def test_the_page_compares_every_single_trial_with_the_ensemble(make_finished, t
     assert page.count("●") == 3 * 3 + 1
 
 
+def test_the_objective_weighs_the_tasks_and_the_card_says_how(make_finished, tmp_path):
+    arguments = make_finished().ensemble(tmp_path / "out")
+    first, *others = arguments["tasks"]
+    card = write_ensemble(**arguments | {"tasks": (replace(first, weight=2.0), *others)})
+    scores = [task.score.score for task in card.tasks]
+    assert card.objective.score == pytest.approx((2 * scores[0] + sum(scores[1:])) / 4)
+    for single in card.singles:
+        assert single.objective == pytest.approx(np.average([*single.task_scores.values()], weights=[2, 1, 1]))
+    said = "The study's score and each mean over tasks weigh the tasks: emotion 2, CoLA 1, topic 1."
+    assert said in card.remarks
+    assert f"> {said}" in (tmp_path / "out" / "card.md").read_text()
+
+
 def test_fewer_trials_than_the_recipe_asks_for_are_said_on_the_page(make_finished, tmp_path):
     write_ensemble(**make_finished(2).ensemble(tmp_path / "out"))
     page = (tmp_path / "out" / "card.md").read_text()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -314,3 +316,12 @@ def test_a_task_that_nobody_may_vote_in_is_named(tmp_path):
         StudyError, match="the study first must have a trial with a score in every task; got none in a;"
     ):
         choice(only, study="first", by="task")
+
+
+def test_the_standing_of_a_task_s_members_changes_by_its_weight_in_the_study_s_score(bank):
+    tasks = replace(TASK, weight=3.0), OTHER
+    by_objective, by_task = (choice(bank, tasks=tasks, by=by) for by in ("objective", "task"))
+    assert by_objective.weights == {"a": 3.0, "b": 1.0}
+    procedures = [each.procedure for each in by_objective.tasks.values()]
+    assert [each.weight * each.share for each in procedures] == [0.75, 0.25]
+    assert [(each.procedure.weight, each.procedure.share) for each in by_task.tasks.values()] == [(1, 1), (1, 1)]

@@ -78,7 +78,7 @@ def test_a_round_with_better_members_is_kept_and_one_with_the_same_is_not(studie
 @pytest.mark.parametrize(("gain", "kept"), [(0.03, True), (0.02, False), (0.01, False), (-0.03, False)])
 def test_a_round_is_kept_only_with_a_gain_above_one_standard_error(gain, kept):
     before, control, ours = ({"a": Estimate(score, 0.05)} for score in (0.5, 0.6, 0.6 + gain))
-    assert Comparison(before, control, ours, {"a": Estimate(gain, 0.02)}, [[1.0]]).kept == kept
+    assert Comparison(before, control, ours, {"a": Estimate(gain, 0.02)}, [[1.0]], {"a": 1.0}).kept == kept
 
 
 def test_a_round_below_the_ensemble_before_is_not_kept_though_its_control_is_worse(studies):

@@ -25,7 +25,14 @@ CARD = SoupCard(
     within=0.002,
     files={"checkpoint/tutti.json": "abc"},
     overlap=((1.0, 0.0), (0.0, 1.0)),
+    weights={"A": 1.0, "B": 1.0},
 )
+
+
+def test_a_soup_s_score_weighs_the_tasks_as_the_study_does():
+    weighted = replace(CARD, weights={"A": 3.0, "B": 1.0})
+    assert (weighted.score, weighted.vote) == (pytest.approx(0.86), pytest.approx(0.86575))
+    assert weighted.verdict.endswith(" They weigh the tasks: A 3, B 1.")
 
 
 def test_a_soup_is_kept_down_to_the_margin_below_the_vote():

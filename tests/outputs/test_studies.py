@@ -148,3 +148,16 @@ def test_rows_that_a_study_of_other_tasks_saw_in_a_common_one_get_no_label_in_it
         "A": [False, False, True],
         "B": [False, True, True],
     }
+
+
+def test_a_study_that_weighs_the_tasks_otherwise_votes_only_where_members_are_chosen_by_task(study):
+    (one, _), (other, _) = study("one", tasks="AB"), study("other", tasks="AB")
+    first, second = other.tasks
+    check_together(
+        {"one": one, "other": replace(other, tasks=(replace(first, weight=2.0), replace(second, weight=2.0)))},
+        by_task=False,
+    )
+    weighted = {"one": one, "other": replace(other, tasks=(replace(first, weight=2.0), second))}
+    check_together(weighted, by_task=True)
+    with pytest.raises(StudyError, match=r"the study other must weigh the tasks as one does: A 1, B 1; got A 2, B 1"):
+        check_together(weighted, by_task=False)

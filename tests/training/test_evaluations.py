@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,10 @@ import numpy as np
 import pytest
 import torch
 from training_runs import EMA_AND_DROPOUT, TRAINING, Tune, final_weights
+
+from tutti.data.encode import EncodedPart
+from tutti.modeling.checkpoint import load_checkpoint
+from tutti.tasks.task import Task
 
 
 def test_a_report_holds_scores_losses_and_the_steps_of_its_epoch(tune: Tune, tmp_path: Path) -> None:
@@ -30,6 +35,36 @@ def test_a_report_holds_scores_losses_and_the_steps_of_its_epoch(tune: Tune, tmp
     for report in reports:
         mean = np.mean([values["loss"] for _, values in report.steps])
         assert report.metrics["train_loss"] == pytest.approx(mean, rel=1e-5)
+
+
+def test_the_score_weighs_the_tasks(tune: Tune, tasks: tuple[Task, ...], tmp_path: Path) -> None:
+    news, mood = tasks
+    done, reports = tune(tmp_path, tasks=(replace(news, weight=3.0), mood))
+    for report in reports:
+        assert report.score == pytest.approx((3 * report.task_scores["news.v1"] + report.task_scores["mood"]) / 4)
+    assert done.checkpoint.score == max(report.score for report in reports)
+    assert [task.weight for task in load_checkpoint(tmp_path / "best")[1].tasks] == [3.0, 1.0]
+
+
+def test_by_the_loss_the_weights_of_the_lowest_are_kept_with_their_score(
+    tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+) -> None:
+    rng, noisy = np.random.default_rng(0), {}  # right by chance: the surer the model, the higher the loss
+    for name, own in parts.items():
+        labels = own["validation"].labels
+        assert labels is not None
+        noisy[name] = {**own, "validation": replace(own["validation"], labels=rng.permutation(labels))}
+    longer: dict[str, Any] = {"num_train_epochs": 8, "best_by": "loss", "parts": noisy}
+    with pytest.raises(InterruptedError):
+        tune(tmp_path, stop_after=5, **longer)
+    _, early = tune(tmp_path / "early", **longer)
+    done, late = tune(tmp_path, **longer)  # goes on from the fifth epoch
+    losses = [(report.metrics["news.v1/loss"] + report.metrics["mood/loss"]) / 2 for report in early]
+    assert [report.metrics["validation_loss"] for report in early] == pytest.approx(losses)
+    best = int(np.argmin(losses))
+    assert early[best].score < max(report.score for report in early)  # it is another epoch than by the score
+    assert (done.checkpoint.epoch, done.checkpoint.score) == (best + 1, early[best].score)
+    assert late[-1] == early[-1]
 
 
 def test_a_task_s_training_loss_is_the_mean_over_its_rows_however_they_are_batched(

@@ -9,7 +9,7 @@ import pytest
 
 from tutti.data.encode import EncodedPart
 from tutti.tasks.task import Task
-from tutti.training.measure import measure
+from tutti.training.measure import measure, study_loss
 
 MOOD = Task(name="mood", names=("no", "yes"), pair=False, metric="accuracy", submission="csv")
 VALUE = Task(name="value", names=(), pair=False, metric="pearson", submission="csv")
@@ -40,3 +40,18 @@ def test_the_loss_of_a_regression_is_the_mean_squared_error_on_the_labels_scale(
     _, values = measure(VALUE, part, np.array([1.0, 4.0, 10.0], dtype=np.float32))
     assert values["value/loss"] == pytest.approx((0 + 4 + 900) / 3)
     assert set(values) == {"value/loss", "value/pearson", "value/spearman"}
+
+
+def test_the_loss_of_a_study_weighs_tasks_and_counts_numbers_in_units_of_their_spread(
+    make_part: Callable[..., EncodedPart],
+) -> None:
+    tasks = [replace(MOOD, weight=3.0), VALUE]
+    values = np.array([1.0, 2.0, 40.0], dtype=np.float32)
+    parts = {name: replace(make_part(3, classes=2, seed=0), labels=np.array([0, 1, 1])) for name in ("mood", "value")}
+    outputs = {"mood": np.full((3, 2), 0.5, dtype=np.float32), "value": values + 2}
+    losses = []
+    for unit in (1, 1000):  # of what the numbers measure
+        parts["value"] = replace(parts["value"], labels=values * unit)
+        scales = {"mood": np.array(1.0), "value": np.array(4.0 * unit)}
+        losses.append(study_loss(tasks, parts, {**outputs, "value": (values + 2) * unit}, scales=scales))
+    assert losses == pytest.approx([(3 * math.log(2) + 0.25) / 4] * 2)

@@ -218,6 +218,8 @@ def test_how_often_trials_are_evaluated_varies_neither_between_them_nor_between_
     assert fault.startswith("study.yaml: search_space.evals_per_epoch must not vary")
     (fault,) = training_faults({"stages": [{"evals_per_epoch": 2}]})
     assert "stages.0.evals_per_epoch must not differ from stage to stage" in fault
+    (fault,) = _space_faults({"best_by": {"type": "categorical", "choices": ["score", "loss"]}})
+    assert fault.startswith("study.yaml: search_space.best_by must not vary")
 
 
 @pytest.mark.parametrize("kind", ["uniform", "log_uniform"])

@@ -96,6 +96,7 @@ def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: P
     from tutti.cli.grading import answers
     from tutti.data.prepared import load_prepared
     from tutti.outputs.formatting import number
+    from tutti.tasks.objective import weighted_mean
     from tutti.tasks.scorer import Scorer
 
     prepared = load_prepared(folder.data)
@@ -103,6 +104,7 @@ def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: P
     labels = {task: by_part["test"] for task, by_part in given.items()}
     bank = Bank(folder.bank)
     table = table_of_numbers("", numbers=(*labels, "mean"))
+    weights = [task.weight for task in prepared.tasks]
     trials: dict[str, list[float]] = {}
     for record in bank.records():
         trials[record.key] = [
@@ -114,7 +116,7 @@ def _compare(study: StudyConfig, folder: StudyFolder, truth: Path, submission: P
         lines = (submission / f"{task.name.lower()}_predict.json").read_text(encoding="utf8").splitlines()
         decided = [task.names.index(json.loads(line)["label"]) for line in lines]
         ensemble.append(Scorer.of(task)(labels[task.name], np.array(decided)))
-    for name, scores in sorted(trials.items(), key=lambda item: -float(np.mean(item[1]))):
-        table.add_row(name, *map(number, scores), number(float(np.mean(scores))))
-    table.add_row("ensemble", *map(number, ensemble), number(float(np.mean(ensemble))), style="bold green")
+    for name, scores in sorted(trials.items(), key=lambda item: -weighted_mean(item[1], weights)):
+        table.add_row(name, *map(number, scores), number(weighted_mean(scores, weights)))
+    table.add_row("ensemble", *map(number, ensemble), number(weighted_mean(ensemble, weights)), style="bold green")
     console.print(table)

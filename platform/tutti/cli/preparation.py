@@ -12,6 +12,7 @@ from tutti.cli import stores, tracking_metadata
 from tutti.cli.console import console
 from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.load import dump_study, parse_study
+from tutti.config.objective_weights import proportional
 from tutti.config.paths import map_task_paths
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError
@@ -163,6 +164,7 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
             task = map_task_paths(config, lambda _, path: Path(path).name)
             test = {"": task["test"]} if isinstance(task["test"], str) else task["test"]
             document["tasks"][name] = task | {"test": test or {}}
+        document["objective_weights"] = old.weights if proportional(study.weights, old.weights) else study.weights
         document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
         if Path(document["backbone"]).is_absolute():
             document["backbone"] = Path(document["backbone"]).name

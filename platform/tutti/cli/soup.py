@@ -130,4 +130,5 @@ def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe
         within=recipe.soup.within,
         files={},
         overlap=election.overlap,
+        weights=election.weights,
     )

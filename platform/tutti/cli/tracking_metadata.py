@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import tutti
 from tutti.config.folder import StudyFolder
+from tutti.config.objective_weights import listed_if_unequal
 from tutti.config.study import StudyConfig
 from tutti.data.prepared import Prepared
 from tutti.files import write_whole
@@ -59,8 +60,10 @@ def run_tags() -> dict[str, str]:
 
 def study_note(prepared: Prepared) -> str:
     """A Markdown description of the study, for the tracker's parent run."""
+    weights = listed_if_unequal({task.name: task.weight for task in prepared.tasks})
+    mean = f"mean of the tasks' metrics, weighted {weights}," if weights else "mean of the tasks' metrics"
     lines = [
-        "The score is the mean of the tasks' metrics on the validation rows, whose ids are in `study/split.json`.",
+        f"The score is the {mean} on the validation rows, whose ids are in `study/split.json`.",
         "",
         "| task | metric | labels | rows |",
         "|---|---|---|---|",

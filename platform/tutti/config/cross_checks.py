@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from tutti.config.metric_facts import FACTS, KIND_WORDS, kind_fault, kind_of, kinds_of
 from tutti.config.paths import has_begun
-from tutti.config.raw import metric_of, metrics_of, section, tasks_of
+from tutti.config.raw import metric_of, metrics_of, objective_weights_of, section, tasks_of
 from tutti.config.stages import STAGES
 from tutti.config.study import CHANGING, TEXTS, Scheduler, Search
 from tutti.config.training import LIMIT_KEYS
@@ -81,10 +81,24 @@ def split_column_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -
     return faults
 
 
+def objective_weight_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each weight of a task that the study does not have, and where no task has a weight above 0."""
+    tasks, faults = tasks_of(raw), []
+    for name in section(raw, "objective_weights") if tasks else ():
+        if name not in tasks:
+            remedy = nearest(str(name), list(tasks), otherwise=f"name one of {', '.join(tasks)}")
+            faults.append(Fault(what(f"objective_weights.{name}"), "name a task of the study", repr(name), remedy))
+    weights = objective_weights_of(raw)
+    if weights and not any(weights.values()):
+        rule, remedy = "be above 0 for a task at least, whose score trials are compared by", "raise one"
+        faults.append(Fault(what("objective_weights"), rule, "0 for every task", remedy))
+    return faults
+
+
 def target_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault where no trial can reach ``search.target_score``, such as 85 where scores are from 0 to 1.
 
-    The score of a trial is the mean of its tasks' metrics.
+    The score of a trial is the weighted mean of its tasks' metrics.
     """
     target = section(raw, "search").get("target_score")
     metrics = list(metrics_of(raw).values())
@@ -94,10 +108,14 @@ def target_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
         return []  # the range of one's own metric is not known
     facts = [FACTS[metric] for metric in metrics]
     bests = [each.best for each in facts if each.best is not None]
-    best = sum(bests) / len(facts)
-    if len(bests) < len(facts) or target <= best:
+    weights = [*objective_weights_of(raw).values()]
+    if len(bests) < len(facts) or not any(weights):
         return []
-    rule = f"be at most {best:g}, the best that {'the mean of ' if len(metrics) > 1 else ''}{', '.join(metrics)} can be"
+    best = sum(best * weight for best, weight in zip(bests, weights, strict=True)) / sum(weights)
+    if target <= best:
+        return []
+    mean = "" if len(metrics) == 1 else "the mean of " if len(set(weights)) == 1 else "the weighted mean of "
+    rule = f"be at most {best:g}, the best that {mean}{', '.join(metrics)} can be"
     if not all(each.higher_is_better for each in facts):
         rule += ", where what is better lower counts with a minus"
     remedy = f"write {target / 100:g} for {target:g} %" if 1 < target <= 100 * best else "lower it"
@@ -233,6 +251,11 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
     }
     if training.get("evals_per_epoch", 1) != 1:
         unsupported["training.evals_per_epoch"] = (True, "a trial meets the others after whole epochs")
+    if training.get("best_by") == "loss":
+        unsupported["training.best_by"] = (
+            True,
+            "a trial's own best weights are kept by its score",
+        )
     for key, (value, reason) in unsupported.items():
         if value:
             rule = f"be left out with the scheduler pbt: {reason}"

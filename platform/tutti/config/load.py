@@ -15,6 +15,7 @@ from tutti.config.address import address_fault
 from tutti.config.cross_checks import (
     fold_faults,
     kind_faults,
+    objective_weight_faults,
     population_faults,
     precision_faults,
     report_faults,
@@ -28,9 +29,10 @@ from tutti.config.folder import StudyFolder
 from tutti.config.layouts import layout_faults
 from tutti.config.metric_facts import name_of
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
+from tutti.config.objective_weights import listed, proportional
 from tutti.config.paths import absolute, has_begun, missing_file, older_folders, resolve_paths
 from tutti.config.pydantic_faults import faults_of
-from tutti.config.raw import metrics_of, section
+from tutti.config.raw import metrics_of, objective_weights_of, section
 from tutti.config.recipe import Recipe
 from tutti.config.search import search_faults
 from tutti.config.space import FIELDS, Distribution, sound_distributions
@@ -43,7 +45,7 @@ from tutti.errors import ConfigError, Fault, nearest
 CheckTraining = Callable[[Mapping[str, Any], Mapping[str, Distribution], str, bool], Iterable[Fault]]
 _SPACE = "search_space"
 # Mappings whose values have no keys of their own, so that all of what follows in a dotted key is one key.
-_FLAT = re.compile(rf"search\.enqueue\.\d+|{_SPACE}\..+\.when|training\.(.+\.)?({'|'.join(WEIGHTS)})")
+_FLAT = re.compile(rf"objective_weights|search\.enqueue\.\d+|{_SPACE}\..+\.when|training\.(.+\.)?({'|'.join(WEIGHTS)})")
 
 
 def load_study(
@@ -84,6 +86,7 @@ def load_study(
         fold_faults,
         split_column_faults,
         task_key_faults,
+        objective_weight_faults,
         search_faults,
         target_faults,
         kind_faults,
@@ -360,6 +363,10 @@ def _older_faults(raw: Mapping[str, Any], places: _Places) -> list[Fault]:
             rule = f"have this study's tasks and metrics, {_listed(own)}"
             remedy = "name a study that has them, or take it out"
             faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, _listed(metrics), remedy))
+        elif (weights := objective_weights_of(raw)) and not proportional(weights, older.weights):
+            rule = f"have this study's objective_weights, {listed(weights)}"
+            remedy = "name a study that has them, or take it out"
+            faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, listed(older.weights), remedy))
     return faults
 
 

@@ -12,7 +12,7 @@ WEIGHTS = ("task_weights", "sampling_weights")  # task to weight: a search space
 OF_THE_TRIAL = frozenset(
     {STAGES, "pooling", "pooling_layers", "head_dropout", "head_dropout_samples", "max_length", "reinit_layers"}
     | {"long_texts", "stride"}
-    | {"evals_per_epoch"}
+    | {"evals_per_epoch", "best_by"}
     | {"bf16", "fp16", "tf32", "fsdp", "fsdp_config"}
     | {"adapter", "lora_r", "lora_alpha", "lora_dropout", "bits", "double_quant", "quant_type", "attn_implementation"}
 )

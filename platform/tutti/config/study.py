@@ -34,6 +34,7 @@ Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
 LEARNING = ("tpe", "gp", "cmaes", "nsgaii", "nsgaiii")  # samplers that learn from the scores of earlier trials
 
 TEXTS = ("text", "text_b")  # that split.group names in any layout: the first and the second text
+Weight = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 SHARE = 0.1  # default share of a task's training rows that is held out for validation
 
 CHANGING = (
@@ -325,6 +326,7 @@ class StudyConfig(Strict):
     study: Name
     backbone: str  # hub id or folder
     tasks: Annotated[dict[Name, TaskConfig], Field(min_length=1)]
+    objective_weights: dict[Name, Weight] = {}  # of the tasks' scores in the study's; 1 for those not named
     split: Split = Split()
     training: dict[str, Any] = {}
     search_space: SearchSpace = SearchSpace()
@@ -340,6 +342,11 @@ class StudyConfig(Strict):
         if len({name.lower() for name in tasks}) != len(tasks):
             raise ValueError("have names that differ in more than upper and lower case")
         return tasks
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each task in the study's score."""
+        return {name: self.objective_weights.get(name, 1.0) for name in self.tasks}
 
     @property
     def evals_per_epoch(self) -> int:

@@ -16,8 +16,9 @@ LIMIT_KEYS = ("max_length", "long_texts", "stride")
 
 
 class TrainingOptions(Strict):
-    """Options of a trial beyond TrainingArguments; a search space may vary each of them except ``stages`` and
-    ``evals_per_epoch``: those of single stages as ``stages.N.KEY``, weights of single tasks as ``task_weights.NAME``.
+    """Options of a trial beyond TrainingArguments; a search space may vary each of them except ``stages``,
+    ``best_by`` and ``evals_per_epoch``: those of single stages as ``stages.N.KEY``, weights of single tasks as
+    ``task_weights.NAME``.
 
     Attributes:
         max_length: maximum input length in tokens; ``long_texts`` says what becomes of longer inputs.
@@ -75,6 +76,9 @@ class TrainingOptions(Strict):
         quant_type: data type of 4-bit weights.
         attn_implementation: as in ``from_pretrained``, such as sdpa or flash_attention_2. None for its default, except
             eager for training steps on a CPU in bfloat16 with attention dropout.
+        best_by: which evaluation's weights a trial keeps, and with them its score: the one with the best ``score``, or
+            with the lowest validation ``loss``: the mean over tasks, weighted as in the score, of numbers in units of
+            the training labels' spread.
         evals_per_epoch: evaluations, and reports, per epoch, at about equal distances.
         state_steps: number of optimizer steps between two resume checkpoints, in addition to those after evaluations;
             by default only these are saved.
@@ -119,6 +123,7 @@ class TrainingOptions(Strict):
     double_quant: bool = True
     quant_type: Literal["nf4", "fp4"] = "nf4"
     attn_implementation: str | None = None
+    best_by: Literal["score", "loss"] = "score"
     evals_per_epoch: Annotated[int, Field(ge=1)] = 1
     state_steps: Annotated[int, Field(ge=1)] | None = None
 

@@ -226,7 +226,15 @@ def _finished(
         train = train.drop(columns="probabilities")
     own = None if spec.own_metric is None else ship(spec.own_metric, folder)
     task = Task(
-        spec.name, names, spec.pair, spec.metric, spec.submission, rows.kind.name, report=spec.report, own_metric=own
+        spec.name,
+        names,
+        spec.pair,
+        spec.metric,
+        spec.submission,
+        rows.kind.name,
+        report=spec.report,
+        own_metric=own,
+        weight=spec.weight,
     )
     assert rows.validation is not None
     _check_metrics(task, of_frame(rows.validation))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tutti.tasks.objective import weighted_mean
 from tutti.tasks.scorer import Scorer
 
 MIN_TEXTS = 20
@@ -44,16 +45,19 @@ class Estimate:
         object.__setattr__(self, "high", self.score + _WIDTH * self.error)
 
     @classmethod
-    def mean(cls, estimates: Sequence[Estimate], overlap: Sequence[Sequence[float]]) -> Estimate:
-        """The mean of the tasks' estimates.
+    def mean(
+        cls, estimates: Sequence[Estimate], overlap: Sequence[Sequence[float]], weights: Sequence[float]
+    ) -> Estimate:
+        """The weighted mean of the tasks' estimates.
 
         Args:
             overlap: ``(tasks, tasks)``, as ``overlap_of`` returns it: the highest correlation that the errors of two
                 tasks can have, which is assumed.
+            weights: of the tasks, as in ``weighted_mean``.
         """
-        errors = np.array([estimate.error for estimate in estimates])
-        error = np.sqrt(errors @ np.asarray(overlap) @ errors) / len(estimates)
-        return cls(float(np.mean([estimate.score for estimate in estimates])), float(error))
+        errors = np.array([estimate.error for estimate in estimates]) * weights
+        error = np.sqrt(errors @ np.asarray(overlap) @ errors) / sum(weights)
+        return cls(weighted_mean([estimate.score for estimate in estimates], weights), float(error))
 
     def __str__(self) -> str:
         """``0.8123 ± 0.0140``, the 95 % interval."""

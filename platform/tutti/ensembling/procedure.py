@@ -40,12 +40,14 @@ class Ballot:
         score: higher is better.
         groups: ``(rows,)`` int64, equal for rows with the same texts: their votes are alike, so they stay together
             where rows are split or drawn.
+        weight: of its task in a standing by several tasks.
     """
 
     votes: np.ndarray
     labels: np.ndarray
     score: Scorer
     groups: np.ndarray
+    weight: float = 1.0
 
     @cached_property
     def texts(self) -> int:
@@ -121,11 +123,12 @@ class Procedure:
 
     Attributes:
         standing: ``(candidates,)`` scores on all rows by which candidates are ranked; NaN for those that may not vote.
-        share: weight of a candidate's score on these rows in its standing: 1 if this score is the standing, 1/3 if the
-            standing is the mean of three tasks. On fewer rows the standing changes by this share of the score's change.
+        share: of a change of the candidate's score on these rows in its standing, times ``weight``: 1 if this score is
+            the standing, 1/3 if the standing is the mean of three tasks. On fewer rows the standing changes so much.
         others: returns the ballots of the other tasks in the mean, with the same candidates and with ``groups`` that
             are equal for the same texts in all tasks. A text that is held out in one task has no part in the standing
             by another.
+        weight: of the task of these rows, where the standing weighs its tasks; ``share`` is then 1 by all weights.
         methods: names, the default first. Another is used if it scores better in inner cross-validation by more than
             ``margin`` standard errors.
         tune: finds parameters of decisions, used unless the decisions without them are better by as much; or none.
@@ -139,6 +142,7 @@ class Procedure:
     tune: Tuner | None = None
     margin: float = 1.96
     others: Callable[[], Sequence[Ballot]] = tuple
+    weight: float = 1.0
 
     def fit(self, ballot: Ballot, rows: np.ndarray | None = None, *, seed: int = 0) -> Ensemble:
         """Makes all choices on the rows with ``(chosen,)`` indices, by default all. At least one candidate may vote."""
@@ -162,12 +166,12 @@ class Procedure:
 
     def _standing_on(self, ballot: Ballot, rows: np.ndarray) -> np.ndarray:
         """The standing without the held-out rows, and without the rows of other tasks that have their texts."""
-        change = ballot.scores_on(rows) - ballot.scores
+        change = self.weight * (ballot.scores_on(rows) - ballot.scores)
         held_out = np.setdiff1d(ballot.groups, ballot.groups[rows])
         for other in self.others() if len(held_out) else ():
             kept = ~np.isin(other.groups, held_out)
             if kept.any() and not kept.all():
-                change += other.scores_on(np.flatnonzero(kept)) - other.scores
+                change += other.weight * (other.scores_on(np.flatnonzero(kept)) - other.scores)
         return self.standing + self.share * change
 
     def _best_option(

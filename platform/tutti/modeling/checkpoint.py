@@ -35,7 +35,7 @@ class CheckpointMetadata:
 
     Attributes:
         epoch: the evaluation, counted from 1, at which the weights were saved.
-        score: the mean of ``task_scores``.
+        score: the study's: the mean of ``task_scores``, weighted as the tasks are.
         task_scores: per task, its metric on the validation rows.
         files: every other file of the folder, to its SHA-256.
         adapter: the adapter trained instead of the encoder's weights; None if the weights were trained.

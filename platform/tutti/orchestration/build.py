@@ -42,7 +42,7 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
     """
     split = study.split
     prepared = prepare(
-        task_specs(study.tasks, sample_ids_of(study), split),
+        task_specs(study.tasks, sample_ids_of(study), split, study.weights),
         validation=split.validation,
         folds=split.folds,
         seed=split.seed,

@@ -15,6 +15,7 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import TrialFolder, fold_name
 from tutti.errors import StorageError
 from tutti.records import CheckpointRecord
+from tutti.tasks.objective import study_score
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
 
@@ -116,7 +117,7 @@ def fine_tune_folds(
         return {task.name: _score(task, predictions[task.name]["validation"]) for task in tasks}
 
     task_scores = from_rank_zero(combine)
-    score = float(np.mean(list(task_scores.values())))
+    score = study_score(task_scores, tasks)
     record = CheckpointRecord(key, number, count, score, task_scores, str(folder), complete[0].parameters)
     return FineTuned(record, predictions)
 

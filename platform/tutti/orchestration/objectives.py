@@ -17,6 +17,7 @@ from tutti.errors import StorageError
 from tutti.orchestration.budget import bytes_of
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
+from tutti.tasks.objective import study_score
 from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
 
@@ -34,6 +35,7 @@ class Measure:
         self, objectives: Sequence[Objective], *, folder: StudyFolder, store: StudyStore, tasks: Sequence[Task]
     ) -> None:
         self._objectives, self._folder, self._store = objectives, folder, store
+        self._tasks = tasks
         self._scorers = {task.name: Scorer.of(task) for task in tasks}
         self._known: set[str] = set()  # keys of the finished trials that are in _best, or were
         # by task, scores and predictions
@@ -57,17 +59,17 @@ class Measure:
         return {name: float(value) for name in self._objectives if (value := values.get(name)) is not None}
 
     def _gain(self, key: str) -> float:
-        """Mean over tasks of the score that the trial adds to the ensemble of all trials that finished before it."""
+        """The score that the trial adds to the ensemble of all trials that finished before it, a weighted mean."""
         bank = Bank(self._folder.bank)
         for record in self._store.records():
             if record.state is TrialState.FINISHED and record.key not in self._known:
                 self._learn(bank, record.key)
-        gains = []
+        gains = {}
         for task in self._scorers:
             task_score, numbers = self._of(bank, key, task)
             others = [other for _, other in self._best[task]]
-            gains.append(gain(others, numbers, score=task_score))
-        return float(np.mean(gains))
+            gains[task] = gain(others, numbers, score=task_score)
+        return study_score(gains, self._tasks)
 
     def _learn(self, bank: Bank, key: str) -> None:
         """Keeps a finished trial's predictions of the validation rows where they are among a task's best.

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from tutti.config.metric_facts import needs_values
+from tutti.config.objective_weights import listed_if_unequal
 from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate
 from tutti.errors import counted
 from tutti.outputs.formatting import estimate_text, files_section, harmless, members_table, number, signed, table
@@ -63,6 +64,7 @@ class TaskCard:
         offsets: by class, what is added to log-probabilities before the argmax; none for a plain argmax.
         calibration: none for a regression and if there are too few rows.
         rows: number of rows by part, including the validation rows.
+        weight: of the task in the study's score.
     """
 
     task: str
@@ -75,6 +77,7 @@ class TaskCard:
     offsets: Mapping[str, float] | None
     calibration: Calibration | None
     rows: Mapping[str, int]
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,8 @@ class Single:
     """One trial alone.
 
     Attributes:
-        objective: the mean of its scores over the tasks of the ensemble; none if it lacks one.
+        objective: the mean of its scores over the tasks of the ensemble, weighted as in the study's; none if it lacks
+            one.
         task_scores: its validation score by task.
     """
 
@@ -152,7 +156,9 @@ class Card:
 
     def _mean(self, estimates: Sequence[Estimate | None]) -> Estimate | None:
         present = [estimate for estimate in estimates if estimate is not None]
-        return Estimate.mean(present, self.overlap) if present and len(present) == len(estimates) else None
+        if not present or len(present) < len(estimates):
+            return None
+        return Estimate.mean(present, self.overlap, [task.weight for task in self.tasks])
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -168,7 +174,9 @@ class Card:
             if graded.single is None
         )
         caveat = (CAVEAT,) if len(few) < len(self.tasks) else ()
-        return (*caveat, *((unscored,) if few else ()), *self._below_single(), *self.notes, *alone)
+        weights = listed_if_unequal({task.task: task.weight for task in self.tasks})
+        weighted = (f"The study's score and each mean over tasks weigh the tasks: {weights}.",) if weights else ()
+        return (*caveat, *weighted, *((unscored,) if few else ()), *self._below_single(), *self.notes, *alone)
 
     def _below_single(self) -> tuple[str, ...]:
         if self.gain is None or self.gain.high >= 0:  # an interval that contains 0 says nothing

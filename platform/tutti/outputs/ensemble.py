@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,7 @@ from tutti.outputs.members import Election, Rule, elect, votes
 from tutti.outputs.pictures import drawn, ensemble_png, reliability_png
 from tutti.outputs.submission import Formats, TestIds, check, zipped
 from tutti.outputs.task_card import task_card
+from tutti.tasks.objective import study_score
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -147,12 +147,10 @@ def _singles(election: Election, tasks: Sequence[Task]) -> tuple[Single, ...]:
 
 
 def _objective(record: CheckpointRecord, tasks: Sequence[Task]) -> float | None:
-    """A trial's mean score over the tasks; none if it lacks one."""
+    """A trial's score over the tasks; none if it lacks one. Its own study may have other tasks, or weigh them."""
     if not all(task.name in record.task_scores for task in tasks):
         return None
-    if len(record.task_scores) == len(tasks):
-        return record.score
-    return fmean(record.task_scores[task.name] for task in tasks)
+    return study_score(record.task_scores, tasks)
 
 
 def _lacking(files: Mapping[str, bytes]) -> str:

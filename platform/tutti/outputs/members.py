@@ -82,7 +82,7 @@ class Member:
         number: the trial's number.
         weight: its share of the vote; the members' weights sum to 1.
         score: its validation score in this task.
-        objective: its mean validation score over all tasks of the study.
+        objective: its study's score, the mean over all tasks as the study weighs them.
     """
 
     key: str
@@ -103,6 +103,7 @@ class Elected:
         procedure: how the ensemble was chosen.
         single: how the best checkpoint alone would be chosen.
         best: the key of the best checkpoint.
+        weight: of the task in the study's score.
     """
 
     members: tuple[Member, ...]
@@ -112,6 +113,7 @@ class Elected:
     procedure: Procedure
     single: Procedure
     best: str
+    weight: float
 
     @cached_property
     def held_out(self) -> OutOfFold:
@@ -145,6 +147,11 @@ class Election:
     def overlap(self) -> tuple[tuple[float, ...], ...]:
         """``overlap_of`` the tasks' validation rows."""
         return overlap_of([each.ballot.groups for each in self.tasks.values()])
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Of the tasks in the study's score."""
+        return {name: each.weight for name, each in self.tasks.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,6 +203,7 @@ def elect(
         requirement = "have predictions of a finished trial in its bank"
         raise StudyError(Fault(f"the study {study}", requirement, "none", remedy))
     groups = text_groups_of({task.name: validation[task.name] for task in tasks})
+    weights = {task.name: task.weight for task in tasks}
     others = [task for task in tasks if wanted is not None and task.name not in wanted]
     tasks = [task for task in tasks if task not in others]
     raise_first(unsuitable_tasks(tasks, rule.method))
@@ -228,7 +236,9 @@ def elect(
         return [*(ballot for other, ballot in ballots.items() if other != name), *unwanted()]
 
     elected = {
-        task.name: _elected(ballots[task.name], task, candidates[task.name], rule, partial(others_of, task.name))
+        task.name: _elected(
+            ballots[task.name], task, candidates[task.name], rule, partial(others_of, task.name), weights
+        )
         for task in tasks
     }
     voting = {name: {member.key for member in each.members} for name, each in elected.items()}
@@ -261,7 +271,7 @@ def _ballot(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], 
     _, labels, stacked = _stacked_votes(bank, task, LABELLED, [record.key for record in records])
     if labels is None:
         raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{LABELLED}", "have labels", "none", AGAIN))
-    return Ballot(stacked, labels, Scorer.of(task), groups)
+    return Ballot(stacked, labels, Scorer.of(task), groups, task.weight)
 
 
 def _elected(
@@ -270,13 +280,15 @@ def _elected(
     records: Sequence[CheckpointRecord],
     rule: Rule,
     others: Callable[[], Sequence[Ballot]],
+    weights: Mapping[str, float],
 ) -> Elected:
     by_task = rule.by == "task"
     auto = auto_methods(task.kind, texts=ballot.texts)
     procedure = Procedure(
         selection=Selection(rule.top, rule.within, rule.diversity),
         standing=_ranking_scores(records, task.name, rule.by),
-        share=1 if by_task else 1 / len(records[0].task_scores),
+        share=1 if by_task else 1 / sum(weights.get(name, 1) for name in records[0].task_scores),
+        weight=1 if by_task else task.weight,
         methods=auto if rule.method == "auto" else (rule.method,),
         tune=task.kind.tuner(task.metric) if rule.decision == "offsets" else None,
         others=tuple if by_task else others,
@@ -288,7 +300,8 @@ def _elected(
         for record, weight in zip((records[index] for index in ensemble.voters), ensemble.combiner.weights, strict=True)
     )
     best = records[int(top(single.standing, 1)[0])].key
-    return Elected(members, ensemble, ballot, tuple(record.key for record in records), procedure, single, best)
+    keys = tuple(record.key for record in records)
+    return Elected(members, ensemble, ballot, keys, procedure, single, best, task.weight)
 
 
 def _ranking_scores(records: Sequence[CheckpointRecord], task: str, by: str) -> np.ndarray:

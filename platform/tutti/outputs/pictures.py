@@ -175,7 +175,9 @@ def ensemble_png(card: Card) -> bytes:
     in choosing them; the dots are the trials' own validation scores.
     """
     means = (card.objective, card.single, card.gain)
-    lanes = [("objective (mean)", [trial.objective for trial in card.singles], means, _voters(card, None))]
+    weighted = "weighted " * (len({task.weight for task in card.tasks}) > 1)
+    objectives = [trial.objective for trial in card.singles]
+    lanes = [(f"objective ({weighted}mean)", objectives, means, _voters(card, None))]
     for task in card.tasks:
         scores = [trial.task_scores.get(task.task) for trial in card.singles]
         estimates = (task.score, task.single, task.gain)

@@ -35,6 +35,7 @@ class Comparison:
         round: the ensemble with the trials that were trained on pseudo-labels.
         gain: ``round`` minus ``control``, paired on the same rows.
         overlap: of the tasks' rows, as in ``Estimate.mean``.
+        weights: of the tasks in the study's score.
     """
 
     before: Mapping[str, Estimate]
@@ -42,12 +43,14 @@ class Comparison:
     round: Mapping[str, Estimate]
     gain: Mapping[str, Estimate]
     overlap: Sequence[Sequence[float]]
+    weights: Mapping[str, float]
 
     @property
     def objective(self) -> dict[str, Estimate]:
         """The mean over tasks of each of the four."""
         names = ("before", "control", "round", "gain")
-        return {name: Estimate.mean([*getattr(self, name).values()], self.overlap) for name in names}
+        weights = [*self.weights.values()]
+        return {name: Estimate.mean([*getattr(self, name).values()], self.overlap, weights) for name in names}
 
     @property
     def kept(self) -> bool:
@@ -100,6 +103,7 @@ def compare(
         round={name: each.estimate for name, each in judged_round.items()},
         gain={name: each.over(judged_control[name]) for name, each in judged_round.items()},
         overlap=first.overlap,
+        weights=first.weights,
     )
 
 

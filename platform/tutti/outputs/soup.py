@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from tutti.config.objective_weights import listed_if_unequal
 from tutti.ensembling.nested import MIN_TEXTS, MIN_TEXTS_NESTED, Estimate, Fold, splits
 from tutti.ensembling.select import ROUNDING
 from tutti.errors import counted
 from tutti.outputs.formatting import files_section, table
+from tutti.tasks.objective import weighted_mean
 
 if TYPE_CHECKING:
     from tutti.outputs.members import Election
@@ -69,7 +70,10 @@ def refolded(election: Election, *, by: Literal["objective", "task"]) -> list[Fo
         rows = {name: np.flatnonzero(~np.isin(each.ballot.groups, texts)) for name, each in elected.items()}
         if any(len(np.unique(each.ballot.groups[rows[name]])) < MIN_TEXTS for name, each in elected.items()):
             return None
-        changes = {name: each.ballot.scores_on(rows[name]) - each.ballot.scores for name, each in elected.items()}
+        changes = {
+            name: each.procedure.weight * (each.ballot.scores_on(rows[name]) - each.ballot.scores)
+            for name, each in elected.items()
+        }
         voters: dict[str, None] = {}
         for name, each in elected.items():
             change = sum(changes.values()) if by == "objective" else changes[name]
@@ -109,6 +113,7 @@ class SoupCard:
         within: how far the soup's mean may be below the vote's.
         files: SHA-256 of every file beside the card, by path.
         overlap: of the tasks' validation rows, as in ``Estimate.mean``.
+        weights: of the tasks in the study's score.
     """
 
     study: str
@@ -122,6 +127,7 @@ class SoupCard:
     within: float
     files: Mapping[str, str]
     overlap: tuple[tuple[float, ...], ...]
+    weights: Mapping[str, float]
     kind: str = field(default="soup", init=False)
 
     @property
@@ -135,17 +141,20 @@ class SoupCard:
             return None
         every = self.estimates.values()
         kinds = ([each.soup for each in every], [each.vote for each in every], [each.gain for each in every])
-        return Versus(*(Estimate.mean(kind, self.overlap) for kind in kinds))
+        return Versus(*(Estimate.mean(kind, self.overlap, [*self.weights.values()]) for kind in kinds))
 
     @property
     def score(self) -> float:
         """The soup's mean over tasks: of the estimates, if any, otherwise on the rows that chose it."""
-        return self.objective.soup.score if self.objective else fmean(self.task_scores.values())
+        return self.objective.soup.score if self.objective else self._mean(self.task_scores)
 
     @property
     def vote(self) -> float:
         """The vote's mean over tasks, on the same rows as ``score``."""
-        return self.objective.vote.score if self.objective else fmean(self.vote_scores.values())
+        return self.objective.vote.score if self.objective else self._mean(self.vote_scores)
+
+    def _mean(self, by_task: Mapping[str, float]) -> float:
+        return weighted_mean([*by_task.values()], [self.weights[task] for task in by_task])
 
     @property
     def kept(self) -> bool:
@@ -158,11 +167,13 @@ class SoupCard:
         if self.objective:
             soup, vote = str(self.objective.soup), str(self.objective.vote)
         what = f"The soup of {counted(len(self.members), 'trial')} scores {soup}, the vote {vote}"
+        weights = listed_if_unequal(self.weights)
+        weighted = f" They weigh the tasks: {weights}." * bool(weights)
         short = "" if self.kept else f" not kept, for it is more than {self.within:g} below"
         where = "the rows that chose them, which flatter both"
         if self.objective:
             where = "rows that had no part in choosing what went into them (five folds, 95 % interval)"
-        return f"{what}: it is{short or ' kept'}. These are scores on {where}."
+        return f"{what}: it is{short or ' kept'}. These are scores on {where}.{weighted}"
 
     def to_json(self) -> str:
         derived = {"members": self.members, "score": self.score, "vote": self.vote, "kept": self.kept}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
+from tutti.config.objective_weights import listed, proportional
 from tutti.data.clean import row_texts
 from tutti.data.prepare import clean_rows
 from tutti.data.prepared import Prepared
@@ -45,6 +46,11 @@ def _differences(first: str, own: Prepared, name: str, other: Prepared, by_task:
             remedy = f"set `members: {{by: task}}` in the recipe, so that it votes in {alone} alone, or leave it out"
         yield Fault(f"the study {name}", rule, ", ".join(theirs), remedy)
         return
+    weights, other_weights = ({task.name: task.weight for task in prepared.tasks} for prepared in (own, other))
+    if not (by_task or proportional(weights, other_weights)):
+        rule = f"weigh the tasks as {first} does: {listed(weights)}"
+        by_its_tasks = "set `members: {by: task}` in the recipe, or leave it out"
+        yield Fault(f"the study {name}", rule, listed(other_weights), by_its_tasks)
     for task in shared:
         what = f"the study {name}, task {task.name}"
         templates, other_templates = _templates(own, task.name), _templates(other, task.name)

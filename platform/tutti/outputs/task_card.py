@@ -45,6 +45,7 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
         offsets=None if decision is None else task.kind.decision_by_name(task.names, decision),
         calibration=calibration,
         rows={"validation": len(ballot.labels), **rows},
+        weight=task.weight,
     )
 
 

@@ -84,6 +84,7 @@ class TaskSpec:
         cleaning: steps applied to the rows after reading.
         group: the text, ``text`` or ``text_b``, that rows of one group share; None where the layout reads the groups,
             if there are any.
+        weight: of its score in the study's.
         plain_files: whether the sources are files; otherwise they are splits of a data set.
     """
 
@@ -101,6 +102,7 @@ class TaskSpec:
     cleaning: CleaningSteps = field(default_factory=CleaningSteps)
     plain_files: bool = True
     group: str | None = None
+    weight: float = 1.0
 
     @property
     def kind(self) -> Kind:
@@ -121,14 +123,17 @@ def task_specs(
     tasks: Mapping[str, TaskConfig],
     sample_ids: Mapping[str, tuple[str, ...]] | None = None,
     split: Split | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> list[TaskSpec]:
     """The specifications of all tasks, in the order of the study file.
 
     Args:
         sample_ids: by task, the names that its sample submissions give to the ids.
         split: names columns of groups and folds to read; by default none.
+        weights: of the tasks' scores in the study's, by task; by default 1.
     """
-    return [task_spec(name, config, (sample_ids or {}).get(name, ()), split) for name, config in tasks.items()]
+    specs = [task_spec(name, config, (sample_ids or {}).get(name, ()), split) for name, config in tasks.items()]
+    return [replace(spec, weight=(weights or {}).get(spec.name, 1.0)) for spec in specs]
 
 
 def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), split: Split | None = None) -> TaskSpec:

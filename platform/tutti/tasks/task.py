@@ -38,6 +38,7 @@ class Task:
         kind_name: a name of ``KINDS``; by default ``classes``, or ``value`` without ``names``.
         report: names of metrics that are logged beside it.
         own_metric: where ``metric`` is the user's own.
+        weight: of its score in the study's, see ``tutti.tasks.objective``.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Task:
     kind_name: str = ""
     report: tuple[str, ...] = ()
     own_metric: OwnMetric | None = None
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.kind_name:

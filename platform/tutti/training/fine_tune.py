@@ -29,12 +29,13 @@ from tutti.modeling.layers import reinitialise
 from tutti.modeling.mixout import add_mixout
 from tutti.modeling.model import MultiTaskModel, load_encoder, model_type_of
 from tutti.records import CheckpointRecord, TextLimit
+from tutti.tasks.objective import study_score
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 from tutti.training.arguments import machine_faults, training_arguments
 from tutti.training.averages import evaluation_weights
 from tutti.training.callbacks import StageCallback
-from tutti.training.measure import measure
+from tutti.training.measure import measure, study_loss
 from tutti.training.options import split_training
 from tutti.training.precision import autocast, name_of
 from tutti.training.predict import predict
@@ -135,6 +136,7 @@ class _Run:
     """A fine-tuning run: makes each stage's trainer, saves states, evaluates, and keeps the best checkpoint.
 
     Attributes:
+        best_score: as in ``Position``.
         best_probabilities: the best checkpoint's outputs for the validation rows, by task.
         precision: the precision of its latest stage, or of the state that it resumed from.
         trainable: number of trainable weights of the latest stage.
@@ -297,7 +299,7 @@ class _Run:
     def _evaluate(
         self, trainer: MultiTaskTrainer, epoch: int, metrics: dict[str, float]
     ) -> tuple[float, dict[str, float]]:
-        """The mean score and the tasks' scores. Adds to ``metrics``; saves the checkpoint if it is the best so far."""
+        """The study's score and the tasks'. Adds to ``metrics``; saves the checkpoint if it is the best so far."""
         task_scores, probabilities = {}, {}
         for task in self.tasks:
             part = self.parts[task.name]["validation"]
@@ -307,9 +309,14 @@ class _Run:
                 raise diverged(f"what the model predicts of the task {task.name} after step {step}", trainer.parameters)
             task_scores[task.name], values = measure(task, part, outputs)
             metrics |= values
-        score = float(np.mean(list(task_scores.values())))
-        if score > self.best_score:
-            self.best_score, self.best_probabilities = score, probabilities
+        score = rank_by = study_score(task_scores, self.tasks)
+        if trainer.options.best_by == "loss":
+            parts = {task.name: self.parts[task.name]["validation"] for task in self.tasks}
+            scales = {task.name: trainer.model.head(task.name).scale.cpu().numpy() for task in self.tasks}
+            metrics["validation_loss"] = study_loss(self.tasks, parts, probabilities, scales=scales)
+            rank_by = -metrics["validation_loss"]
+        if rank_by > self.best_score:
+            self.best_score, self.best_probabilities = rank_by, probabilities
             weights = whole_state(trainer.model.trained_state()) if is_sharded(trainer.model) else None
             from_rank_zero(
                 lambda: save_checkpoint(

@@ -1,13 +1,41 @@
-"""Loss and metrics of one task on its validation rows."""
+"""Loss and metrics of tasks on their validation rows."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tutti.data.encode import EncodedPart
 from tutti.tasks.metrics import METRICS, metrics_to_log
+from tutti.tasks.objective import study_score
 from tutti.tasks.scorer import Scorer, metric_of
 from tutti.tasks.task import Task
+
+
+def study_loss(
+    tasks: Sequence[Task],
+    parts: Mapping[str, EncodedPart],
+    outputs: Mapping[str, np.ndarray],
+    *,
+    scales: Mapping[str, np.ndarray],
+) -> float:
+    """The mean of the tasks' losses, weighted as their scores are.
+
+    Args:
+        parts: the validation rows of each task.
+        outputs: the predictions for them.
+        scales: units in which errors of numbers count, the spread of the training labels, so that these compare with
+            other tasks.
+    """
+    losses = {}
+    for task in tasks:
+        predicted, labels = outputs[task.name], parts[task.name].labels
+        assert labels is not None
+        if not task.kind.probabilistic:
+            predicted, labels = predicted / scales[task.name], labels / scales[task.name]
+        losses[task.name] = task.kind.loss(predicted, labels)
+    return study_score(losses, tasks)
 
 
 def measure(task: Task, part: EncodedPart, outputs: np.ndarray) -> tuple[float, dict[str, float]]:

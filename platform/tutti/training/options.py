@@ -149,7 +149,7 @@ def check_training(
     for full, distribution in search_space.items():
         what = f"{file}: search_space.{full}"
         key, key_faults = _stage_key(what, full, stages=len(stages))
-        if full == "evals_per_epoch":
+        if full in ("evals_per_epoch", "best_by"):
             remedy = "set it below training:"
             key_faults = [Fault(what, "not vary: trials are compared by their evaluations", "a range of it", remedy)]
         key_faults = key_faults or _mapping_faults(what, full) or _key_faults(what, without_task(key))

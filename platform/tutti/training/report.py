@@ -19,7 +19,7 @@ class EpochReport:
 
     Attributes:
         epoch: number of the evaluation, from 1, over all stages; an epoch has ``evals_per_epoch`` evaluations.
-        score: the mean of ``task_scores``.
+        score: the study's: the mean of ``task_scores``, weighted as the tasks are.
         task_scores: per task, its own metric on the validation rows.
         metrics: ``train_loss`` (mean minimised loss of the epoch's steps so far) and per task ``TASK/train_loss``
             (mean over its training rows, before loss balancing), ``TASK/loss``, ``TASK/macro_f1``, ``TASK/accuracy``

@@ -11,7 +11,7 @@ _REASONS = {
     "evaluation_strategy evaluate_during_training eval_steps eval_delay "
     "eval_on_start eval_accumulation_steps eval_do_concat_batches eval_use_gather_object batch_eval_metrics "
     "include_for_metrics prediction_loss_only bf16_full_eval fp16_full_eval",
-    "Tutti keeps the checkpoint with the best mean score": "load_best_model_at_end metric_for_best_model "
+    "Tutti keeps the checkpoint that best_by says": "load_best_model_at_end metric_for_best_model "
     "greater_is_better save_strategy save_steps save_total_limit save_only_model save_on_each_node "
     "enable_jit_checkpoint",
     "Tutti goes on from the newest whole state by itself": "resume_from_checkpoint ignore_data_skip "

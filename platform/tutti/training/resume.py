@@ -49,7 +49,8 @@ class Position:
         epoch: completed epochs, over all stages.
         epochs_before: epochs of the earlier stages.
         steps_before: optimizer steps of the earlier stages.
-        best_score: the best score so far.
+        best_score: the best score so far, by which the best checkpoint was kept; with ``best_by: loss`` the lowest loss
+            with a minus.
         done: whether the stage has ended.
     """
 

@@ -17,6 +17,7 @@ from tutti.errors import Fault, TrialError
 from tutti.modeling.average import shape_of, write_mean, write_scores
 from tutti.modeling.checkpoint import load_checkpoint, read_metadata
 from tutti.records import TextLimit
+from tutti.tasks.objective import study_score
 from tutti.tasks.scorer import Scorer
 from tutti.training.precision import autocast, fastest
 from tutti.training.predict import predict
@@ -31,7 +32,7 @@ class Ingredient:
 
     Attributes:
         key: the candidate.
-        score: score of the soup including the candidate: the mean of ``task_scores``.
+        score: score of the soup including the candidate: the mean of ``task_scores``, weighted as the tasks are.
         task_scores: each task's metric on the validation rows.
         kept: whether the candidate stays in the soup, since the score did not fall.
     """
@@ -145,7 +146,7 @@ class _SoupEvaluator:
             selection = slice(None) if rows is None else rows[task.name]
             labels, decided = self.labels[task.name][selection], decisions[task.name][selection]
             scores[task.name] = self.scorers[task.name](labels, decided)
-        return Ingredient(members[-1], float(np.mean(list(scores.values()))), scores, kept=True)
+        return Ingredient(members[-1], study_score(scores, self._tasks), scores, kept=True)
 
     def decide(self, members: Sequence[str]) -> dict[str, np.ndarray]:
         """Per task, what is scored of the predictions by the members' mean, as ``Scorer.judged`` returns it."""
