@@ -15,6 +15,7 @@ from tutti.tasks.kinds.classes import ordered_classes
 from tutti.tasks.kinds.probabilities import divergence, probability_fault
 from tutti.tasks.kinds.protocol import Tuner
 from tutti.tasks.kinds.thresholds import tune_thresholds
+from tutti.tasks.layouts.several import by_columns
 from tutti.tasks.spelling import plain
 
 MISSING = -1
@@ -111,10 +112,11 @@ class Labels:
         return dict(zip(names, decision.tolist(), strict=True))
 
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
-        return decided.astype(int).tolist()
+        return [dict(zip(names, row, strict=True)) for row in decided.astype(int).tolist()]
 
     def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
-        return [json.dumps(["" if each != each else str(int(each)) for each in row]) for row in decided]
+        texts = [["" if each != each else str(int(each)) for each in row] for row in decided]
+        return by_columns(dict(zip(names, zip(*texts, strict=True), strict=True))) if texts else []
 
     def held(self, decided: np.ndarray, outputs: int) -> np.ndarray:
         return decided == 1

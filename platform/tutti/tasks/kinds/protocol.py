@@ -94,7 +94,7 @@ class Kind(Protocol):
         ...
 
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
-        """Decisions as a submission has them, one item for each row: the label's text or number, or a list of these."""
+        """Decisions as a submission has them, one for each row: the label's text or number, or such by their names."""
         ...
 
     def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
