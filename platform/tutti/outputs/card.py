@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from tutti.config.metric_facts import needs_values
 from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate
 from tutti.errors import counted
 from tutti.outputs.formatting import estimate_text, files_section, harmless, members_table, number, signed, table
@@ -60,9 +59,12 @@ class TaskCard:
             few rows.
         single: the same for the best trial of the task, chosen in the same way.
         gain: ``score`` minus ``single``, with the interval of the paired difference.
-        offsets: by class, what is added to log-probabilities before the argmax; none for a plain argmax.
-        calibration: none for a regression and if there are too few rows.
+        offsets: the parameters of decisions by name: of each class, what is added to log-probabilities before the
+            argmax; of each label, its threshold; of ordered classes, the cut points between them. None without.
+        calibration: none for kinds without probabilities and if there are too few rows.
         rows: number of rows by part, including the validation rows.
+        decision: in words, how decisions are made.
+        higher_is_better: whether the metric is better where it is higher; scores are negated where it is not.
     """
 
     task: str
@@ -75,6 +77,8 @@ class TaskCard:
     offsets: Mapping[str, float] | None
     calibration: Calibration | None
     rows: Mapping[str, int]
+    decision: str = "the likeliest"
+    higher_is_better: bool = True
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,10 @@ class Card:
             if graded.single is None
         )
         caveat = (CAVEAT,) if len(few) < len(self.tasks) else ()
-        return (*caveat, *((unscored,) if few else ()), *self._below_single(), *self.notes, *alone)
+        negated = [task.metric for task in self.tasks if not task.higher_is_better]
+        sign = (f"Scores are shown so that higher is better: {' and '.join(dict.fromkeys(negated))} with a minus sign.",)
+        notes = (*((unscored,) if few else ()), *(sign if negated else ()), *self._below_single(), *self.notes)
+        return (*caveat, *notes, *alone)
 
     def _below_single(self) -> tuple[str, ...]:
         if self.gain is None or self.gain.high >= 0:  # an interval that contains 0 says nothing
@@ -238,14 +245,12 @@ class Card:
         head = ("task", "method", "decision", "temperature", "calibration error before", "and at the temperature")
         rows = []
         for task in self.tasks:
-            offsets = ", ".join(f"{name} {offset:+g}" for name, offset in (task.offsets or {}).items() if offset)
             calibration: tuple[str, ...] = ("–", "–", "–")
             if known := task.calibration:
                 calibration = tuple(
                     f"{value:.3f}" for value in (known.temperature, known.error_before, known.error_after)
                 )
-            plain = "the value" if needs_values(task.metric) else "the likeliest"
-            rows.append((task.task, task.method, f"offsets: {offsets}" if offsets else plain, *calibration))
+            rows.append((task.task, task.method, task.decision, *calibration))
         return table(head, rows)
 
     def _reliability(self) -> list[str]:

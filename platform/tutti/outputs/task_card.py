@@ -10,6 +10,7 @@ from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.ensembling.procedure import OutOfFold, out_of_fold
 from tutti.outputs.card import Calibration, TaskCard
 from tutti.outputs.members import Elected
+from tutti.tasks.scorer import metric_of
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
@@ -45,6 +46,8 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
         offsets=None if decision is None else task.kind.decision_by_name(task.names, decision),
         calibration=calibration,
         rows={"validation": len(ballot.labels), **rows},
+        decision=task.kind.decision_text(task.names, decision) if ballot.score.decides else "none is made",
+        higher_is_better=metric_of(task).higher_is_better,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tutti.errors import Fault
 from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.classes import ordered_classes
-from tutti.tasks.kinds.probabilities import divergence, probability_fault
+from tutti.tasks.kinds.probabilities import divergence, few_numbers, probability_fault
 from tutti.tasks.kinds.protocol import Tuner
 from tutti.tasks.kinds.thresholds import tune_thresholds
 from tutti.tasks.layouts.several import by_columns
@@ -110,6 +110,13 @@ class Labels:
 
     def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
         return dict(zip(names, decision.tolist(), strict=True))
+
+    def decision_text(self, names: Sequence[str], decision: np.ndarray | None) -> str:
+        if decision is None:
+            return "each label from 0.5 on"
+        if (decision == decision[0]).all():
+            return f"each label from {decision[0]:.3g} on"
+        return f"thresholds: {few_numbers(self.decision_by_name(names, decision))}"
 
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
         return [dict(zip(names, row, strict=True)) for row in decided.astype(int).tolist()]

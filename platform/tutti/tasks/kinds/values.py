@@ -79,6 +79,9 @@ class Values:
     def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
         return {}
 
+    def decision_text(self, names: Sequence[str], decision: np.ndarray | None) -> str:
+        return "the values" if names else "the value"
+
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
         return [dict(zip(names, map(shortest, row), strict=True)) for row in decided]
 
