@@ -16,7 +16,8 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.bank.tables import from_parquet, to_parquet
-from tutti.cli.vote import formats_of, rule_of, test_ids
+from tutti.cli.vote import formats_of, rule_of
+from tutti.cli.vote import test_ids as ids_of_tests
 from tutti.config.load import load_recipe, load_study
 from tutti.config.recipe import Recipe
 from tutti.config.study import StudyConfig
@@ -47,8 +48,6 @@ class Example:
     columns: tuple[str, ...]
     keys: str
     cells: Callable[[np.random.Generator, int], list[list[str]]]
-    kind: str = ""
-    answers: tuple[str, ...] = ()
 
 
 def classes(rng: np.random.Generator, rows: int) -> list[list[str]]:
@@ -88,6 +87,9 @@ EXAMPLES = {
     "labels in one cell": Example(("tags",), 'metric: macro_f1\n    columns: {labels: tags, separator: "|"}', lists),
     "value": Example(("label",), "metric: pearson", number),
     "values": Example(("valence", "arousal"), "metric: rmse\n    columns: {values: [valence, arousal]}", numbers),
+    "values by correlation": Example(
+        ("valence", "arousal"), "metric: pearson\n    columns: {values: [valence, arousal]}", numbers
+    ),
 }
 PROBABILITIES = {
     "classes": Example(("label",), "metric: log_loss", classes),
@@ -194,7 +196,7 @@ def ensemble(study: Study, recipe: Recipe | None = None, name: str = "out"):
         recipe_name="auto",
         tasks=study.prepared.tasks,
         validation=study.prepared.validation_rows(),
-        test_ids=test_ids(study.config, study.prepared),
+        test_ids=ids_of_tests(study.config, study.prepared),
         bank=study.bank,
         rule=rule_of(recipe),
         submission=formats_of(study.config, study.prepared, recipe),
@@ -251,7 +253,6 @@ def test_pseudo_labels_come_back_as_extra_training_rows(tmp_path, kind, labels):
     back = trained_on(study, report.tasks[0].file, labels)
     assert back.untrained == []
     assert len(back.rows) == ROWS["pool"]
-    mean = np.mean([study.bank.predictions(f"t{each:04d}", "t", "unlabeled").outputs for each in range(3)], axis=0)
     members = [member.key for member in report.tasks[0].members]
     mean = np.mean([study.bank.predictions(key, "t", "unlabeled").outputs for key in members], axis=0)
     np.testing.assert_array_equal(back.labels, study.task.kind.decide(mean.astype(np.float32)))
@@ -301,9 +302,10 @@ def trained_on(study: Study, file: str | None, labels: str) -> Back:
     prepared = prepare(task_specs(config.tasks), validation=0.5, seed=0, folder=study.folder / "next")
     ids, every = prepared.ids("t", "train"), prepared.labels("t", "train")
     ours = np.array([str(row).startswith("extra") for row in ids])
-    soft = prepared.soft_labels("t") if labels == "soft" else None
+    rows = prepared.rows("t", "train")
+    soft = np.stack(rows["probabilities"][ours]) if labels == "soft" else None
     untrained = prepared.tasks[0].kind.untrained(every, prepared.tasks[0].names)
-    return Back(ids[ours].tolist(), every[ours], None if soft is None else soft[ours], untrained)
+    return Back(ids[ours].tolist(), every[ours], soft, untrained)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
