@@ -18,7 +18,7 @@ from tutti.bank.bank import Bank
 from tutti.bank.tables import from_parquet, to_parquet
 from tutti.cli.vote import formats_of, rule_of
 from tutti.cli.vote import test_ids as ids_of_tests
-from tutti.config.load import load_recipe, load_study
+from tutti.config.load import load_study
 from tutti.config.recipe import Recipe
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import prepare
@@ -37,8 +37,10 @@ from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
 
-ROWS = {"train": 240, "test": 30, "pool": 60}
+ROWS = {"train": 200, "test": 30, "pool": 40}
 MEMBERS = 4
+TOXIC = ("toxic", "insult", "threat")
+RECIPE = Recipe(members={"top": 3}, method="stacking", decision="offsets", calibration="temperature")
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,7 @@ def numbers(rng: np.random.Generator, rows: int) -> list[list[str]]:
 EXAMPLES = {
     "classes": Example(("label",), "metric: macro_f1", classes),
     "ordered": Example(("label",), "metric: quadratic_kappa\n    ordered: true", grades),
-    "labels": Example(
-        ("toxic", "insult", "threat"), "metric: macro_f1\n    columns: {labels: [toxic, insult, threat]}", zeros_and_ones
-    ),
+    "labels": Example(TOXIC, "metric: macro_f1\n    columns: {labels: [toxic, insult, threat]}", zeros_and_ones),
     "labels in one cell": Example(("tags",), 'metric: macro_f1\n    columns: {labels: tags, separator: "|"}', lists),
     "value": Example(("label",), "metric: pearson", number),
     "values": Example(("valence", "arousal"), "metric: rmse\n    columns: {values: [valence, arousal]}", numbers),
@@ -94,9 +94,7 @@ EXAMPLES = {
 PROBABILITIES = {
     "classes": Example(("label",), "metric: log_loss", classes),
     "ordered": Example(("label",), "metric: roc_auc\n    ordered: true", grades),
-    "labels": Example(
-        ("toxic", "insult", "threat"), "metric: roc_auc\n    columns: {labels: [toxic, insult, threat]}", zeros_and_ones
-    ),
+    "labels": Example(TOXIC, "metric: roc_auc\n    columns: {labels: [toxic, insult, threat]}", zeros_and_ones),
 }
 
 
@@ -190,10 +188,10 @@ def _as_read(spec, labels: list[list[str]], folder: Path, example: Example) -> l
 
 
 def ensemble(study: Study, recipe: Recipe | None = None, name: str = "out"):
-    recipe = recipe or load_recipe("auto")[1]
+    recipe = recipe or RECIPE
     return write_ensemble(
         study="kinds",
-        recipe_name="auto",
+        recipe_name="own",
         tasks=study.prepared.tasks,
         validation=study.prepared.validation_rows(),
         test_ids=ids_of_tests(study.config, study.prepared),
@@ -339,10 +337,10 @@ def test_the_report_s_part_on_an_ensemble_is_made(tmp_path, example):
     study = make(tmp_path, EXAMPLES[example])
     section = vote(
         study="kinds",
-        recipe_name="auto",
+        recipe_name="own",
         tasks=study.prepared.tasks,
         bank=study.bank,
-        rule=rule_of(load_recipe("auto")[1]),
+        rule=rule_of(Recipe()),
         labelling=Labelling(),
         pools=pools(study.prepared, task_specs(study.config.tasks)),
         validation=study.prepared.validation_rows(),

@@ -157,7 +157,7 @@ def test_a_cell_of_several_classes_gets_the_likeliest_first(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "kind", "message"),
     [
-        ("toxic,insult,thraet", "labels", "must have columns of the task's outputs, toxic, insult, threat; got the column"),
+        ("toxic,insult,thraet", "labels", "of the task's outputs, toxic, insult, threat; got the column 'thraet'"),
         ("toxic,insult", "labels", "must have a column for each output of the task; got none for 'threat'"),
         ("toxic", "labels", "must have a column for each output of the task; got none for 'insult', 'threat'"),
         ("toxic,insult", "values", "must have a column for each output of the task; got none for 'threat'"),

@@ -168,12 +168,12 @@ class LikeSample(Strict):
 
 
 def _like_or_format(value: Any) -> str:
-    return "like" if isinstance(value, dict | LikeSample) else "format"
+    return "sample" if isinstance(value, dict | LikeSample) else "format"
 
 
 # Discriminated by hand, as ``TestFiles`` are.
 SubmissionChoice = Annotated[
-    Annotated[FormatName, Tag("format")] | Annotated[LikeSample, Tag("like")], Discriminator(_like_or_format)
+    Annotated[FormatName, Tag("format")] | Annotated[LikeSample, Tag("sample")], Discriminator(_like_or_format)
 ]
 
 

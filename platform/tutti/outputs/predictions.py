@@ -76,10 +76,11 @@ class TaskVote:
         if self.ensemble is not None and self.calibrated:
             probabilities = self.ensemble.calibrated(combined).astype(np.float32)
         held = kind.held(decided, len(names))
+        decided_names = pa.array([", ".join(compress(names, row)) for row in held], pa.string())
         of_decisions = np.where(held, probabilities, np.inf if kind.exclusive else 1 - probabilities)
         columns = {
             "id": id_column,
-            "label" if kind.exclusive else "labels": pa.array([", ".join(compress(names, row)) for row in held], pa.string()),
+            "label" if kind.exclusive else "labels": decided_names,
             "confidence": pa.array(of_decisions.min(axis=1)),
         }
         by_class = np.ascontiguousarray(probabilities.T)

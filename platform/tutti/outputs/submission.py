@@ -155,9 +155,7 @@ _SHOWN = 5  # ids or labels that one message lists
 _AGAIN = "run the study again on this test file"
 
 
-def check(
-    task: Task, *, part: str, expected: Sequence[str], ids: Sequence[str], labels: Sequence[Item]
-) -> None:
+def check(task: Task, *, part: str, expected: Sequence[str], ids: Sequence[str], labels: Sequence[Item]) -> None:
     """Checks that a submission has the test file's rows, each once and in order, and only labels of the task.
 
     A number may be any finite one.
