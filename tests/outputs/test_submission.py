@@ -172,7 +172,7 @@ def test_a_template_gives_its_header_and_its_order(tmp_path):
     ],
 )
 def test_a_template_that_is_no_table_of_ids_and_labels_is_refused(tmp_path, text, got):
-    with pytest.raises(SubmissionError, match="sample.csv must be a CSV file with a header") as error:
+    with pytest.raises(SubmissionError, match=r"sample.csv must be a CSV file with a header") as error:
         template(tmp_path, text)
     assert got in str(error.value)
 

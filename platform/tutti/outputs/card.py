@@ -173,9 +173,8 @@ class Card:
         )
         caveat = (CAVEAT,) if len(few) < len(self.tasks) else ()
         negated = [task.metric for task in self.tasks if not task.higher_is_better]
-        sign = (
-            f"Scores are shown so that higher is better: {' and '.join(dict.fromkeys(negated))} with a minus sign.",
-        )
+        listed = " and ".join(dict.fromkeys(negated))
+        sign = (f"Scores are shown so that higher is better: {listed} with a minus sign.",)
         notes = (*((unscored,) if few else ()), *(sign if negated else ()), *self._below_single(), *self.notes)
         return (*caveat, *notes, *alone)
 
