@@ -94,6 +94,16 @@ FILES: dict[str, Sequence[Case]] = {
             yaml("macro_f1", f"{{file: metric.py, {OWN}}}"),
         ),
         Case(
+            "the sample submission of a task is not there",
+            ["tasks.mood.submission.like must be an existing file"],
+            mood("submission: {like: sample.csv}"),
+        ),
+        Case(
+            "a submission is like nothing",
+            ["tasks.mood.submission.like must be given"],
+            mood("submission: {}"),
+        ),
+        Case(
             "an own metric does not say what it needs",
             ["tasks.mood.metric.needs must be one of decisions, probabilities, values", "'logits'"],
             both(

@@ -183,9 +183,29 @@ VOTES: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
-            "a template of more than two columns",
-            ["sample.csv must be a CSV file of two columns with a header", "got 3 in row 1: id, calm, glad"],
-            both(write("sample.csv", "id,calm,glad\nt0,1,0\n"), write("own.yaml", _template("mood", "sample.csv"))),
+            "a template of one column",
+            ["sample.csv must be a CSV file with a header, the id in its first column", "got 1 in row 1: id"],
+            both(write("sample.csv", "id\nt0\n"), write("own.yaml", _template("mood", "sample.csv"))),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "a template with a column that is no output of the task",
+            ["sample.csv must have columns of the task's outputs, calm, glad, sad; got the column 'gald'"],
+            both(
+                write("sample.csv", "id,calm,gald,sad\n" + "".join(f"t{row},1,0,0\n" for row in range(6))),
+                write("own.yaml", _template("mood", "sample.csv")),
+            ),
+            VOTE,
+            finished=True,
+        ),
+        Case(
+            "a template without a column for one of the classes",
+            ["sample.csv must have a column for each output of the task; got none for 'sad'"],
+            both(
+                write("sample.csv", "id,calm,glad\n" + "".join(f"t{row},1,0\n" for row in range(6))),
+                write("own.yaml", _template("mood", "sample.csv")),
+            ),
             VOTE,
             finished=True,
         ),

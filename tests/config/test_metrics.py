@@ -63,6 +63,14 @@ def test_the_file_of_an_own_metric_is_one_of_the_task_s_files() -> None:
     assert seen == {"metric.file": "own/metric.py"}
 
 
+def test_the_sample_submission_is_one_of_the_task_s_files() -> None:
+    seen = {}
+    map_task_paths(
+        {"layout": "hub", "submission": {"like": "sample.csv"}}, lambda key, path: seen.setdefault(key, path)
+    )
+    assert seen == {"submission.like": "sample.csv"}
+
+
 @pytest.mark.parametrize(
     ("metric", "message"),
     [

@@ -7,6 +7,7 @@ import zipfile
 from dataclasses import replace
 from typing import get_args
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,14 +164,15 @@ def test_a_template_gives_its_header_and_its_order(tmp_path):
 @pytest.mark.parametrize(
     ("text", "got"),
     [
-        ("id,a,b\n0,0.5,0.5\n", "got 3 in row 1: id, a, b"),
+        ("id\n0\n", "got 1 in row 1: id"),
+        ("id,a,a\n0,0.5,0.5\n", "got the column 'a' twice"),
         ("id,label\n0,x\n1\n", "got 1 in row 3: 1"),
         ("id,label\n0,x\n0,y\n", "got the id '0' twice"),
         ("id,label\n", "got no row below a header"),
     ],
 )
 def test_a_template_that_is_no_table_of_ids_and_labels_is_refused(tmp_path, text, got):
-    with pytest.raises(SubmissionError, match=r"sample.csv must be a CSV file of two columns") as error:
+    with pytest.raises(SubmissionError, match=r"sample.csv must be a CSV file with a header") as error:
         template(tmp_path, text)
     assert got in str(error.value)
 
@@ -195,7 +197,10 @@ def by_sample(tmp_path, labels: str, *classes: str) -> tuple[list[str], list[str
     forms = Formats(templates={"t": tmp_path / "sample.csv"})
     ids = [str(row) for row, _ in rows]
     forms.check({"t": {"test": ids}}, [task])
-    content = forms.render(task, "test", ids, classes or [0.25] * len(ids))
+    probabilities = np.full((len(ids), len(classes)), 0.25) + 0.5 * np.eye(len(ids), len(classes))
+    outputs = probabilities if classes else np.full(len(ids), 0.25)
+    decided = outputs.argmax(axis=1) if classes else outputs
+    content = forms.render(task, "test", ids, forms.items(task, "test", decided=decided, outputs=outputs))
     return [line.split(",")[1] for line in content.decode().split("\r\n")[1:-1]], [*forms.notes(task, "test")]
 
 
@@ -211,9 +216,14 @@ def test_a_sample_without_labels_leaves_them_as_they_are(tmp_path, labels):
     assert by_sample(tmp_path, labels, "0.0", "1.0") == (["0.0", "1.0"], [])
 
 
-def test_a_sample_of_probabilities_is_followed_and_it_is_told_that_labels_are_classes(tmp_path):
-    written, notes = by_sample(tmp_path, "0.5|0.5", "0", "1")
-    assert written == ["0", "1"]
+def test_a_sample_of_probabilities_gets_those_of_the_second_of_two_classes(tmp_path):
+    assert by_sample(tmp_path, "0.5|0.5", "0", "1") == (["0.25", "0.75"], [])
+    assert by_sample(tmp_path, "0|0.5", "0", "1") == (["0.25", "0.75"], [])
+
+
+def test_of_more_classes_one_column_of_probabilities_gets_the_classes_and_this_is_told(tmp_path):
+    written, notes = by_sample(tmp_path, "0.5|0.5|0.5", "a", "b", "c")
+    assert written == ["a", "b", "c"]
     assert len(notes) == 1
     assert "numbers such as 0.5 as labels, and the submission of t, test has classes" in notes[0]
 

@@ -123,19 +123,22 @@ def test_ids(config: StudyConfig, prepared: Prepared) -> TestIds:
 
 
 def formats_of(config: StudyConfig, prepared: Prepared, recipe: Recipe) -> Formats:
-    """The formats of a recipe's submission files.
+    """The formats of a recipe's submission files. Its templates go before the samples that the study's tasks name.
 
     Raises:
         SubmissionError: if a template's ids are a column of its test table that are not the study's ids.
     """
     from tutti.outputs.submission import Formats
 
-    if faults := tuple(_other_ids(config, prepared, recipe.submission.templates)):
-        raise SubmissionError(*faults)
     tested = {name: task for name, task in config.tasks.items() if task.test_sets()}
+    samples = {name: task.sample for name, task in tested.items() if task.sample}
+    templates = {**samples, **recipe.submission.templates}
+    if faults := tuple(_other_ids(config, prepared, templates)):
+        raise SubmissionError(*faults)
     formats = {name: recipe.submission.format or submission_of(task) for name, task in tested.items()}
     kinds = {name: task.glue or name for name, task in tested.items() if formats[name] == "glue"}
-    return Formats(recipe.submission.format, recipe.submission.templates, kinds)
+    separators = {name: task.columns.separator for name, task in tested.items() if task.columns.separator}
+    return Formats(recipe.submission.format, templates, kinds, separators)
 
 
 def _other_ids(config: StudyConfig, prepared: Prepared, templates: Mapping[str, Path]) -> Iterator[Fault]:
@@ -148,7 +151,7 @@ def _other_ids(config: StudyConfig, prepared: Prepared, templates: Mapping[str, 
 
     for name, task in config.tasks.items():
         for part, file in task.test_sets().items():
-            if not (template := templates.get(named(name, part))):
+            if not (template := templates.get(named(name, part)) or templates.get(name)):
                 continue
             form = Csv.by_template(template)
             theirs, ours = ids_by(form.header[0], task_spec(name, task), file), prepared.ids(name, part).tolist()

@@ -38,9 +38,9 @@ def absolute(path: str, folder: Path) -> Path:
 def map_task_paths(task: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:
     """A copy of a raw task in which each path is replaced by ``change(key, path)``.
 
-    Keys are relative to the task: ``train``, ``test.round1``, ``dataset``, ``metric.file``, ``extra_train.0.path``. For
-    the layout ``hub`` the parts are names of splits, not paths. Values of a wrong type are left for the validation of
-    types.
+    Keys are relative to the task: ``train``, ``test.round1``, ``dataset``, ``metric.file``, ``submission.like``,
+    ``extra_train.0.path``. For the layout ``hub`` the parts are names of splits, not paths. Values of a wrong type are
+    left for the validation of types.
     """
 
     def changed(key: str, value: Any) -> Any:
@@ -56,6 +56,8 @@ def map_task_paths(task: Mapping[str, Any], change: Callable[[str, str], str]) -
         mapped["dataset"] = changed("dataset", task["dataset"])
     if isinstance(metric := task.get("metric"), dict) and "file" in metric:
         mapped["metric"] = metric | {"file": changed("metric.file", metric["file"])}
+    if isinstance(submission := task.get("submission"), dict) and "like" in submission:
+        mapped["submission"] = submission | {"like": changed("submission.like", submission["like"])}
     if isinstance(task.get("extra_train"), list):
         mapped["extra_train"] = [
             entry | {"path": changed(f"extra_train.{index}.path", entry["path"])}

@@ -162,6 +162,22 @@ MetricChoice = Annotated[
 ]
 
 
+class LikeSample(Strict):
+    """A submission with the header, order and ids of a competition's own sample, and what its columns say."""
+
+    like: Path
+
+
+def _like_or_format(value: Any) -> str:
+    return "sample" if isinstance(value, dict | LikeSample) else "format"
+
+
+# Discriminated by hand, as ``TestFiles`` are.
+SubmissionChoice = Annotated[
+    Annotated[FormatName, Tag("format")] | Annotated[LikeSample, Tag("sample")], Discriminator(_like_or_format)
+]
+
+
 class TaskConfig(Strict):
     """One labelled problem.
 
@@ -186,7 +202,7 @@ class TaskConfig(Strict):
     report: tuple[MetricName, ...] = ()  # metrics that are logged beside it
     ordered: bool = False  # whether its classes have an order
     row_weight: str | None = None  # table and hub: the column of the training rows' weights in the loss
-    submission: FormatName | None = None  # by default competition, glue or csv, depending on the layout
+    submission: SubmissionChoice | None = None  # by default competition, glue or csv, depending on the layout
     cleaning: Cleaning = Cleaning()
 
     @field_validator("template", "template_b")
@@ -200,6 +216,11 @@ class TaskConfig(Strict):
     def kind(self) -> KindName:
         """What its labels are, which follows from the other keys."""
         return kind_of(self.model_dump())
+
+    @property
+    def sample(self) -> Path | None:
+        """The competition's sample submission, where the task names one."""
+        return self.submission.like if isinstance(self.submission, LikeSample) else None
 
     @property
     def metric_name(self) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from tutti.config.metric_facts import needs_values
 from tutti.config.objective_weights import listed_if_unequal
 from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate
 from tutti.errors import counted
@@ -61,10 +60,13 @@ class TaskCard:
             few rows.
         single: the same for the best trial of the task, chosen in the same way.
         gain: ``score`` minus ``single``, with the interval of the paired difference.
-        offsets: by class, what is added to log-probabilities before the argmax; none for a plain argmax.
-        calibration: none for a regression and if there are too few rows.
+        offsets: the parameters of decisions by name: of each class, what is added to log-probabilities before the
+            argmax; of each label, its threshold; of ordered classes, the cut points between them. None without.
+        calibration: none for kinds without probabilities and if there are too few rows.
         rows: number of rows by part, including the validation rows.
         weight: of the task in the study's score.
+        decision: in words, how decisions are made.
+        higher_is_better: whether the metric is better where it is higher; scores are negated where it is not.
     """
 
     task: str
@@ -78,6 +80,8 @@ class TaskCard:
     calibration: Calibration | None
     rows: Mapping[str, int]
     weight: float = 1.0
+    decision: str = "the likeliest"
+    higher_is_better: bool = True
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,11 @@ class Card:
         caveat = (CAVEAT,) if len(few) < len(self.tasks) else ()
         weights = listed_if_unequal({task.task: task.weight for task in self.tasks})
         weighted = (f"The study's score and each mean over tasks weigh the tasks: {weights}.",) if weights else ()
-        return (*caveat, *weighted, *((unscored,) if few else ()), *self._below_single(), *self.notes, *alone)
+        negated = [task.metric for task in self.tasks if not task.higher_is_better]
+        listed = " and ".join(dict.fromkeys(negated))
+        sign = (f"Scores are shown so that higher is better: {listed} with a minus sign.",) if negated else ()
+        notes = (*((unscored,) if few else ()), *sign, *self._below_single(), *self.notes)
+        return (*caveat, *weighted, *notes, *alone)
 
     def _below_single(self) -> tuple[str, ...]:
         if self.gain is None or self.gain.high >= 0:  # an interval that contains 0 says nothing
@@ -246,14 +254,12 @@ class Card:
         head = ("task", "method", "decision", "temperature", "calibration error before", "and at the temperature")
         rows = []
         for task in self.tasks:
-            offsets = ", ".join(f"{name} {offset:+g}" for name, offset in (task.offsets or {}).items() if offset)
             calibration: tuple[str, ...] = ("–", "–", "–")
             if known := task.calibration:
                 calibration = tuple(
                     f"{value:.3f}" for value in (known.temperature, known.error_before, known.error_after)
                 )
-            plain = "the value" if needs_values(task.metric) else "the likeliest"
-            rows.append((task.task, task.method, f"offsets: {offsets}" if offsets else plain, *calibration))
+            rows.append((task.task, task.method, task.decision, *calibration))
         return table(head, rows)
 
     def _reliability(self) -> list[str]:

@@ -167,8 +167,9 @@ def _submissions(
         for part, expected in test_ids.get(task.name, {}).items():
             elected = election.tasks[task.name]
             predicted = votes(bank, task=task, part=part, elected=elected)
-            ids, decided = predicted.ids.tolist(), elected.ensemble.decide(predicted.combined)
-            labels = task.kind.spell(decided, task.names)
+            ids, ensemble = predicted.ids.tolist(), elected.ensemble
+            decided, outputs = ensemble.decide(predicted.combined), ensemble.calibrated(predicted.combined)
+            labels = submission.items(task, part, decided=decided, outputs=outputs)
             try:
                 check(task, part=part, expected=[str(each) for each in expected], ids=ids, labels=labels)
                 place, name = submission.place(task, part)

@@ -17,6 +17,7 @@ from tutti.errors import Fault, SubmissionError, TaskFileError
 from tutti.outputs.card import Graded
 from tutti.outputs.formats.glue import official, spelled
 from tutti.outputs.members import Elected, votes
+from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.ids import is_id_name
 from tutti.tasks.layouts.reading import CellCheck
 from tutti.tasks.layouts.table import Table, column_names
@@ -44,12 +45,12 @@ def read_labels(
     cleaning: CleaningSteps,
     glue: str | None = None,
 ) -> np.ndarray:
-    """Reads labels of a test file's rows, in its order: ``(rows,)`` int64 class indices, or float32 values.
+    """Reads labels of a test file's rows, in its order, in the shape of the task's kind.
 
     Args:
         source: a file in the task's training layout, or a table as ``tasks.layouts.table`` reads it, of two columns:
             ``id``, in any spelling, and ``label``, or the task's own column of labels; or ``index`` and ``prediction``,
-            whose labels may have GLUE's spelling.
+            whose labels may have GLUE's spelling. Of several labels or numbers it may have a column for each.
         expected: the test file's rows in their order, cleaned: ``id``, ``text`` and, for pairs, ``text_b``.
         cleaning: what was done to their texts.
         glue: the GLUE task that it is; none for the one of its name, if there is one.
@@ -58,7 +59,7 @@ def read_labels(
         TaskFileError: if the file cannot be read, or a label of a regression is not a number.
         SubmissionError: if a test row has no label, an unknown one, or another text.
     """
-    found = _layout_of(source, layout)
+    found = _layout_of(source, layout, () if task.kind.exclusive else task.names)
     try:
         rows = _read_rows(found, source, expected["id"], check=task.kind.cell_fault)
     except TaskFileError as error:
@@ -78,16 +79,15 @@ def read_labels(
             got = f"others for {_some_of(others, ids)}"
             raise SubmissionError(Fault(source, f"have the texts of the test rows of {task.name}", got, remedy))
     labels = in_order["label"].tolist()
-    if not task.kind.exclusive:
-        return task.kind.parse(labels, task.names)
     if isinstance(found, Table) and found.label == _GLUE_LABEL:
         names = _names_by_spelling(task, official(glue or task.name))
         labels = [label if label in task.names else names.get(label, label) for label in labels]
-    if unknown := set(labels) - set(task.names):
+    if unknown := set(task.kind.names_of(labels)) - set(task.names) if labels else set():
         rule = f"hold only labels of the task ({', '.join(task.names)})"
         got = ", ".join(map(repr, sorted(unknown)[:_SHOWN]))
         raise SubmissionError(Fault(source, rule, got, remedy))
-    return np.array([task.names.index(label) for label in labels], dtype=np.int64)
+    parsed = task.kind.parse(labels, task.names)
+    return parsed.astype(np.int64) if task.kind.exclusive else parsed
 
 
 def trained_on(prepared: Prepared, task: str, rows: DataFrame) -> int:
@@ -147,12 +147,28 @@ def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np
     return Graded(task.name, part, task.metric, len(labels), score, single)
 
 
-def _layout_of(source: str, layout: Layout) -> Layout:
-    """The layout of a table of ids and labels if the file is such a table; otherwise the task's own layout."""
-    own = layout.label if isinstance(layout, Table) else "label"
+def _layout_of(source: str, layout: Layout, several: Sequence[str]) -> Layout:
+    """The layout of a table of ids and labels if the file is such a table; otherwise the task's own layout.
+
+    Args:
+        several: names of labels or numbers that may have a column each.
+    """
+    match layout:
+        case Table():
+            table = layout
+        case Competition(separator=separator):
+            table = Table(several=separator is not None, separator=separator)
+        case _:
+            table = Table()
+    own = table.label
     try:
-        names = column_names(source, wanted={*_GLUE_HEADER, "id", "label", own})
+        names = column_names(source, wanted={*_GLUE_HEADER, "id", "label", own, *several})
     except TaskFileError:  # for example, the competition layout's .csv, which is tab-separated
         return layout
+    for id_ in filter(is_id_name, names):
+        if several and {*names} == {id_, *several}:
+            return Table(id=id_, text=id_, labels=tuple(several))
     headers = (_GLUE_HEADER, *((name, label) for name in names if is_id_name(name) for label in ("label", own)))
-    return next((Table(id=id_, text=id_, label=label) for id_, label in headers if {*names} == {id_, label}), layout)
+    options = {"several": table.several, "separator": table.separator}
+    tables = (Table(id=id_, text=id_, label=label, **options) for id_, label in headers)
+    return next((each for each in tables if {*names} == {each.id, each.label}), layout)

@@ -290,7 +290,7 @@ def _elected(
         share=1 if by_task else 1 / sum(weights.get(name, 1) for name in records[0].task_scores),
         weight=1 if by_task else task.weight,
         methods=auto if rule.method == "auto" else (rule.method,),
-        tune=task.kind.tuner(task.metric) if rule.decision == "offsets" else None,
+        tune=task.kind.tuner(task.metric) if rule.decision == "offsets" and ballot.score.decides else None,
         others=tuple if by_task else others,
     )
     single = Procedure(Selection(top=1), _ranking_scores(records, task.name, "task"), share=1, methods=("uniform",))

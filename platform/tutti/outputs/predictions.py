@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +49,13 @@ class TaskVote:
     calibrated: bool = False
 
     def table(self, ids: Sequence[str], predictions: Sequence[np.ndarray]) -> pa.Table:
-        """Columns id, label, confidence (the label's own probability) and ``p_CLASS`` for each class; or id and value.
+        """Columns id, label or labels, confidence and ``p_NAME`` for each class or label; or id and the numbers.
+
+        Confidence is a class's own probability, and of several labels that of the least certain decision. A single
+        number is called ``value``, several are called as in the task.
 
         Args:
-            predictions: by checkpoint, ``(rows, classes)`` float32 probabilities, or ``(rows,)`` values.
+            predictions: by checkpoint, its float32 outputs.
         """
         members = 1 if self.ensemble is None else len(self.ensemble.voters)
         votes = np.zeros((members, *predictions[0].shape), dtype=np.float32)
@@ -64,15 +68,20 @@ class TaskVote:
         id_column = pa.array(list(ids), pa.string())
         kind, names = self.task.kind, self.task.names
         if not kind.probabilistic:
-            return pa.table({"id": id_column, "value": pa.array(combined)})
+            by_column = np.ascontiguousarray(combined.reshape(len(combined), -1).T)
+            numbers = dict(zip(names or ("value",), map(pa.array, by_column), strict=True))
+            return pa.table([id_column, *numbers.values()], names=["id", *numbers])
         decided = kind.decide(combined) if self.ensemble is None else self.ensemble.decide(combined)
         probabilities = combined
         if self.ensemble is not None and self.calibrated:
             probabilities = self.ensemble.calibrated(combined).astype(np.float32)
+        held = kind.held(decided, len(names))
+        decided_names = pa.array([", ".join(compress(names, row)) for row in held], pa.string())
+        of_decisions = np.where(held, probabilities, np.inf if kind.exclusive else 1 - probabilities)
         columns = {
             "id": id_column,
-            "label": pa.array([kind.text(each, names) for each in decided], pa.string()),
-            "confidence": pa.array(probabilities[np.arange(len(probabilities)), decided]),
+            "label" if kind.exclusive else "labels": decided_names,
+            "confidence": pa.array(of_decisions.min(axis=1)),
         }
         by_class = np.ascontiguousarray(probabilities.T)
         columns |= {f"p_{name}": pa.array(own) for name, own in zip(names, by_class, strict=True)}

@@ -23,6 +23,7 @@ from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.members import Elected, Rule, elect, votes
 from tutti.outputs.pseudo_pool import PART, Pool, ledger_of
 from tutti.outputs.pseudo_report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
+from tutti.tasks.kinds.probabilities import known
 from tutti.tasks.layouts.soft import PROBABILITY, SUFFIX, SoftLabels
 from tutti.tasks.layouts.table import SUFFIXES
 
@@ -72,7 +73,8 @@ def write_pseudo_labels(
     ``TASK<suffix>`` is in the task's own training layout, for ``extra_train`` of the next study; with soft labels it is
     ``TASK.soft.parquet``. ``TASK.ledger.parquet`` has for each of its rows: id, label, confidence, agreement, round,
     members (keys of those with a weight), source_sha256 (of the unlabelled file). The label is the most probable class,
-    whatever the recipe's decision rule. A regression has no confidence: its rows are labelled only if all rows are.
+    or each label with a probability of at least 0.5, whatever the recipe's decision rule. Numbers have no confidence:
+    their rows are labelled only if all rows are.
 
     Rows with an empty text and rows that a trial has seen with a label are left out. If no row is chosen or a class's
     share drifts too far, a task gets no file, and the report says why. ``out`` is replaced as a whole, except that a
@@ -274,6 +276,7 @@ def _judged(
     assert held_out.agreement is not None
     opinions = replace(opinion(kind, probabilities, probabilities[None]), agreement=held_out.agreement)
     decided, labels = (kind.held(each, outputs) for each in (kind.decide(probabilities), ballot.labels))
+    decided = decided & known(kind, ballot.labels)
     first = np.unique(ballot.groups, return_index=True)[1]
     least = labelling.agreement
     return precision(opinions[first], decided[first], labels[first], like=chosen, least_agreement=least)
@@ -284,7 +287,7 @@ def _write_labels(labelled: _Labelled, labelling: Labelling, path: Path) -> None
     if labelling.labels == "soft" and labelled.task.kind.probabilistic:
         names = [PROBABILITY + name for name in labelled.task.names]
         frame = frame.assign(**{name: labelled.predictions[:, index] for index, name in enumerate(names)})
-        SoftLabels(labelled.task.pair).write(frame, path)
+        SoftLabels(labelled.task.pair, labelled.task.kind.exclusive).write(frame, path)
     else:
         labelled.pool.layout.write(frame, path)
 

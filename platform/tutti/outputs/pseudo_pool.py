@@ -15,6 +15,7 @@ from tutti.data.clean import row_texts
 from tutti.data.prepare import clean_rows
 from tutti.errors import Fault, StorageError, first_line
 from tutti.outputs.studies import every_cleaning, one_spaced
+from tutti.tasks.kinds.probabilities import known
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -103,8 +104,9 @@ def _prior(prepared: Prepared, task: Task) -> np.ndarray:
         return np.empty(0)
     prefixes = tuple(f"{part}/" for part in _extra_parts(prepared, task.name))
     own = [not row.startswith(prefixes) for row in prepared.ids(task.name, "train")]
-    held = task.kind.held(prepared.labels(task.name, "train")[own], task.outputs)
-    return held.sum(axis=0) / max(len(held), 1)
+    labels = prepared.labels(task.name, "train")[own]
+    held = task.kind.held(labels, task.outputs)
+    return held.sum(axis=0) / np.maximum(known(task.kind, labels).sum(axis=0), 1)
 
 
 def _rounds_before(prepared: Prepared, task: str) -> int:

@@ -1,4 +1,4 @@
-"""Precision and recall by class, and the rows on which members disagree most, both out of fold."""
+"""Precision and recall by class or label, and the rows on which members disagree most, both out of fold."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tutti.outputs.members import Elected
+from tutti.tasks.kinds.probabilities import known
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassScores:
-    """The scores of one class.
+    """The scores of one class or label.
 
     Attributes:
-        rows: the number of validation rows with this label.
-        precision: none if the class is never predicted.
-        recall: none if the class has no rows.
+        rows: the number of validation rows that have it.
+        precision: none if it is never predicted.
+        recall: none if it has no rows.
     """
 
     label: str
@@ -48,11 +49,12 @@ class Disputed:
 
 
 def class_scores(task: Task, elected: Elected) -> tuple[ClassScores, ...]:
-    """The scores of each class, in the task's order."""
-    decided, labels = elected.held_out.decisions[0], elected.ballot.labels
+    """The scores of each class or label, in the task's order; rows on which a label is missing do not count for it."""
+    labels, kind = elected.ballot.labels, task.kind
+    every_actual, every_predicted = (kind.held(each, task.outputs) for each in (labels, elected.held_out.decisions[0]))
+    every_predicted = every_predicted & known(kind, labels)
     scores = []
-    for index, name in enumerate(task.names):
-        actual, predicted = labels == index, decided == index
+    for name, actual, predicted in zip(task.names, every_actual.T, every_predicted.T, strict=True):
         correct = actual & predicted
         scores.append(ClassScores(name, int(actual.sum()), _share(correct, predicted), _share(correct, actual)))
     return tuple(scores)

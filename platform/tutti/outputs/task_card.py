@@ -10,6 +10,7 @@ from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.ensembling.procedure import OutOfFold, out_of_fold
 from tutti.outputs.card import Calibration, TaskCard
 from tutti.outputs.members import Elected
+from tutti.tasks.scorer import metric_of
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
@@ -46,6 +47,8 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
         calibration=calibration,
         rows={"validation": len(ballot.labels), **rows},
         weight=task.weight,
+        decision=task.kind.decision_text(task.names, decision) if ballot.score.decides else "none is made",
+        higher_is_better=metric_of(task).higher_is_better,
     )
 
 

@@ -11,7 +11,7 @@ from typing import get_args
 from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
 from tutti.config.metric_facts import KindName, kind_of
-from tutti.config.study import TEXTS, FormatName, Split, StudyConfig, TaskConfig
+from tutti.config.study import TEXTS, FormatName, LikeSample, Split, StudyConfig, TaskConfig
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
@@ -27,22 +27,25 @@ from tutti.tasks.task import OwnMetric
 
 
 def sample_ids_of(study: StudyConfig) -> dict[str, tuple[str, ...]]:
-    """By task, the names that the sample submissions of the study's own recipe give to the ids.
+    """By task, the names that its sample submission and those of the study's own recipe give to the ids.
 
-    A recipe that cannot be read, perhaps since it was moved, has none here: whoever needs it will say so.
+    A recipe or sample that cannot be read, perhaps since it was moved, has none here: whoever needs it will say so.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    samples = [(name, task.sample) for name, task in study.tasks.items() if task.sample]
     with suppress(ConfigError):
-        _, recipe = load_recipe(study.ensemble.recipe)
-        for name, template in recipe.submission.templates.items():
-            with suppress(TaskFileError):
-                task = name.split("/")[0]
-                found[task] = (*found.get(task, ()), *column_names(str(template))[:1])
+        samples += load_recipe(study.ensemble.recipe)[1].submission.templates.items()
+    found: dict[str, tuple[str, ...]] = {}
+    for name, sample in samples:
+        with suppress(TaskFileError):
+            task = name.split("/")[0]
+            found[task] = (*found.get(task, ()), *column_names(str(sample))[:1])
     return found
 
 
 def submission_of(config: TaskConfig) -> str:
     """The submission format of a task: its own, or that of its layout, or CSV where its layout has none."""
+    if isinstance(config.submission, LikeSample):
+        return "csv"
     return config.submission or (config.layout if config.layout in get_args(FormatName) else "csv")
 
 

@@ -10,6 +10,11 @@ NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """A number as labels may have it. ``float`` would also accept ``1_000`` and digits of other scripts."""
 
 
+def shortest(value: np.floating) -> float:
+    """The number with as few digits as it needs to be read back exactly."""
+    return float(str(value))
+
+
 def number(text: str) -> np.float32:
     """A label such as ``3``, ``-0.5`` or ``1e-3``; NaN or infinity where it is no float32."""
     with np.errstate(over="ignore"):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tutti.config.metric_facts import FACTS, Needs
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
 
@@ -20,7 +21,7 @@ class OwnMetric:
 
     file: str
     function: str
-    needs: str
+    needs: Needs
     higher_is_better: bool
 
 
@@ -59,6 +60,11 @@ class Task:
     def kind(self) -> Kind:
         """What its labels and predictions are."""
         return KINDS[self.kind_name]
+
+    @property
+    def needs(self) -> Needs:
+        """What the metric that decides compares with the labels."""
+        return FACTS[self.metric].needs if self.own_metric is None else self.own_metric.needs
 
     @property
     def outputs(self) -> int:

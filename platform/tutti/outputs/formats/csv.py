@@ -5,18 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from tutti.errors import Fault, SubmissionError, TaskFileError
+from tutti.outputs.formats.filling import Filling, Sample
+from tutti.outputs.formats.protocol import Item
 from tutti.tasks.layouts.reading import check_text
-from tutti.tasks.numbers import number
-from tutti.tasks.spelling import is_placeholder, spelled_like
-
-_SHOWN = 5  # labels that one message lists
+from tutti.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -24,23 +21,26 @@ class Csv:
     """One row for each id in ``TASK.csv``; lines end with CR LF.
 
     Attributes:
-        header: names of the two columns.
+        header: names of the columns, that of the ids first; without a sample file one of several columns for items of
+            several.
         order: every id, in the order of the rows to write; none to keep the order of the arguments.
-        labels: the different labels of the sample file, in which classes may have another spelling.
-        source: the file that the order and labels come from, for messages.
+        cells: by column but that of the ids, the different cells of the sample file.
+        source: the file that the order and cells come from, for messages.
+        separator: what stands between several labels in the task's files.
     """
 
-    header: tuple[str, str] = ("id", "label")
+    header: tuple[str, ...] = ("id", "label")
     order: tuple[str, ...] | None = None
-    labels: tuple[str, ...] = ()
+    cells: tuple[tuple[str, ...], ...] = ()
     source: str = "the order"
+    separator: str | None = None
 
     @classmethod
-    def by_template(cls, file: Path) -> Csv:
+    def by_template(cls, file: Path, separator: str | None = None) -> Csv:
         """The format of a competition's sample submission: its header, and its ids in its order.
 
         Raises:
-            SubmissionError: if the file is not a table of two columns with a header, or repeats an id.
+            SubmissionError: if the file is not a table of an id and other columns with a header, or repeats an id.
         """
         try:
             check_text(str(file))
@@ -50,19 +50,35 @@ class Csv:
             raise SubmissionError(*error.faults) from error
         except (OSError, csv.Error) as error:
             raise _unfit(file, str(error)) from error
-        if number := next((number for number, row in enumerate(rows, start=1) if len(row) != 2), None):
-            row = rows[number - 1]
-            raise _unfit(file, f"{len(row)} in row {number}: {', '.join(row)[:80]}")
+        width = len(rows[0]) if rows else 0
+        for number, row in enumerate(rows, start=1):
+            if len(row) != width or width < 2:
+                raise _unfit(file, f"{len(row)} in row {number}: {', '.join(row)[:80]}")
         if len(rows) < 2:
             raise _unfit(file, "no row below a header")
-        ids = [row[0] for row in rows[1:]]
+        if repeated := next((name for name, count in Counter(rows[0]).items() if count > 1), None):
+            raise _unfit(file, f"the column {repeated!r} twice")
+        ids, *columns = zip(*rows[1:], strict=True)
         if repeated := next((row_id for row_id, count in Counter(ids).items() if count > 1), None):
             raise _unfit(file, f"the id {repeated!r} twice")
-        labels = tuple(dict.fromkeys(row[1].strip() for row in rows[1:]))
-        return cls((rows[0][0], rows[0][1]), tuple(ids), labels, str(file))
+        cells = tuple(tuple(dict.fromkeys(map(str.strip, column))) for column in columns)
+        return cls(tuple(rows[0]), ids, cells, str(file), separator)
 
     def place(self, task: str, part: str) -> tuple[str, str]:
         return part, f"{task}.csv"
+
+    def filling(self, task: Task) -> Filling:
+        """What the columns of the sample file say of a task.
+
+        Raises:
+            SubmissionError: if they are not those of the task.
+        """
+        return Sample(self.header[1:], self.cells, self.source, self.separator).filling(task)
+
+    @property
+    def has_fractions(self) -> bool:
+        """Whether the sample file has one column, of numbers such as probabilities are."""
+        return Sample(self.header[1:], self.cells, self.source).has_fractions
 
     def check_ids(self, ids: Collection[str]) -> None:
         """Checks that the rows are those of the order.
@@ -79,46 +95,25 @@ class Csv:
             remedy = "name the sample submission that belongs to this test file"
             raise SubmissionError(Fault(self.source, "have the ids of the test file", ", and ".join(got), remedy))
 
-    def spelled(self, classes: Sequence[str]) -> dict[str, str]:
-        """Each class as the sample file spells it; as it is where the file has only placeholders or probabilities.
-
-        Args:
-            classes: of the task; none for a regression.
-
-        Raises:
-            SubmissionError: if the file's labels are those of another task.
-        """
-        if found := spelled_like(classes, self.labels):
-            return found
-        filled = [label for label in self.labels if not is_placeholder(label)]
-        numbers = [number(label) for label in filled]
-        if self.has_probabilities or not filled or (not classes and np.isfinite(numbers).any()):
-            return dict(zip(classes, classes, strict=True))
-        rule = f"have labels of the task, {', '.join(classes[:_SHOWN]) or 'which are numbers'}, or none"
-        got, remedy = (
-            ", ".join(map(repr, filled[:_SHOWN])),
-            "name the task's own sample submission, or empty its labels",
-        )
-        raise SubmissionError(Fault(self.source, rule, got, remedy))
-
-    @property
-    def has_probabilities(self) -> bool:
-        """Whether all labels of the sample file lie between 0 and 1, as a competition has them that asks for these."""
-        return bool(self.labels) and all(0 < number(label) < 1 for label in self.labels)
-
-    def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
-        rows = zip(ids, labels, strict=True)
+    def render(self, ids: Sequence[str], labels: Sequence[Item]) -> bytes:
+        header = list(self.header)
+        if labels and isinstance(labels[0], Mapping):
+            header = header[:1] + list(labels[0])
+        rows = [
+            (row, *(label.values() if isinstance(label, Mapping) else (label,)))
+            for row, label in zip(ids, labels, strict=True)
+        ]
         if self.order is not None:
-            by_id = dict(rows)
+            by_id = {row[0]: row for row in rows}
             self.check_ids(by_id)
-            rows = zip(self.order, map(by_id.__getitem__, self.order), strict=True)
-        text = io.StringIO()
+            rows = [by_id[row] for row in self.order]
+        text = io.StringIO(newline="")
         writer = csv.writer(text)
-        writer.writerow(self.header)
+        writer.writerow(header)
         writer.writerows(rows)
         return text.getvalue().encode()
 
 
 def _unfit(file: Path, got: str) -> SubmissionError:
-    rule = "be a CSV file of two columns with a header, the id and the label, and every id once"
+    rule = "be a CSV file with a header, the id in its first column and every id once, and one other column or more"
     return SubmissionError(Fault(str(file), rule, got, "name the competition's sample submission"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tutti.errors import Fault, SubmissionError
+from tutti.outputs.formats.protocol import Item
 
 OFFICIAL = (
     "AX.tsv",
@@ -55,7 +56,10 @@ class Glue:
             return "test", file
         return part, official(task) or f"{task}.tsv"
 
-    def render(self, ids: Sequence[str], labels: Sequence[str] | Sequence[float]) -> bytes:
+    def render(self, ids: Sequence[str], labels: Sequence[Item]) -> bytes:
+        if several := next((label for label in labels if isinstance(label, Mapping)), None):
+            got, remedy = f"{len(several)} ({', '.join(several)})", "set `submission: csv` or `competition`"
+            raise SubmissionError(Fault("a row in the glue format", "have one label or number", got, remedy))
         texts = [label if isinstance(label, str) else f"{label:z.3f}" for label in labels]
         for text in {*ids, *texts}:
             if any(mark in text for mark in _SEPARATORS):

@@ -91,6 +91,11 @@ class Classes:
     def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
         return dict(zip(names, decision.tolist(), strict=True))
 
+    def decision_text(self, names: Sequence[str], decision: np.ndarray | None) -> str:
+        offsets = [] if decision is None else zip(names, decision.tolist(), strict=True)
+        listed = ", ".join(f"{name} {offset:+g}" for name, offset in offsets if offset)
+        return f"offsets: {listed}" if listed else "the likeliest"
+
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
         return self.cells(decided, names)
 

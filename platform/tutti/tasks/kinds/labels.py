@@ -12,9 +12,10 @@ import numpy as np
 from tutti.errors import Fault
 from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.classes import ordered_classes
-from tutti.tasks.kinds.probabilities import divergence, probability_fault
+from tutti.tasks.kinds.probabilities import divergence, few_numbers, probability_fault
 from tutti.tasks.kinds.protocol import Tuner
 from tutti.tasks.kinds.thresholds import tune_thresholds
+from tutti.tasks.layouts.several import by_columns
 from tutti.tasks.spelling import plain
 
 MISSING = -1
@@ -113,11 +114,19 @@ class Labels:
     def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
         return dict(zip(names, decision.tolist(), strict=True))
 
+    def decision_text(self, names: Sequence[str], decision: np.ndarray | None) -> str:
+        if decision is None:
+            return "each label from 0.5 on"
+        if (decision == decision[0]).all():
+            return f"each label from {decision[0]:.3g} on"
+        return f"thresholds: {few_numbers(self.decision_by_name(names, decision))}"
+
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
-        return decided.astype(int).tolist()
+        return [dict(zip(names, row, strict=True)) for row in decided.astype(int).tolist()]
 
     def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
-        return [json.dumps(["" if each != each else str(int(each)) for each in row]) for row in decided]
+        texts = [["" if each != each else str(int(each)) for each in row] for row in decided]
+        return by_columns(dict(zip(names, zip(*texts, strict=True), strict=True))) if texts else []
 
     def held(self, decided: np.ndarray, outputs: int) -> np.ndarray:
         return decided == 1

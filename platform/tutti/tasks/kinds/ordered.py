@@ -12,6 +12,7 @@ import numpy as np
 from tutti.tasks.kinds.classes import Classes
 from tutti.tasks.kinds.cut_points import cut, tune_cut_points
 from tutti.tasks.kinds.offsets import calibrated
+from tutti.tasks.kinds.probabilities import few_numbers
 from tutti.tasks.kinds.protocol import Tuner
 
 _POWERS = {"linear_kappa": 1, "quadratic_kappa": 2}
@@ -39,6 +40,11 @@ class Ordered(Classes):
             return super().decision_by_name(names, decision)
         between = (f"{lower} | {higher}" for lower, higher in pairwise(names))
         return dict(zip(between, decision.tolist(), strict=True))
+
+    def decision_text(self, names: Sequence[str], decision: np.ndarray | None) -> str:
+        if decision is None or len(decision) == len(names):
+            return super().decision_text(names, decision)
+        return f"cut points of the mean index: {few_numbers(self.decision_by_name(names, decision))}"
 
 
 def _tuned(probabilities: np.ndarray, labels: np.ndarray, *, power: int) -> np.ndarray | None:

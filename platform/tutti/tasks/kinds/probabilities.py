@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+if TYPE_CHECKING:
+    from tutti.tasks.kinds.protocol import Kind
+
+_SHOWN = 5  # numbers in a cell of a table
 _BLOCK = 2**15  # numbers, 256 KiB
 LEAST_PROBABILITY = 1e-7
 """Probabilities are clipped here, so that logarithms are finite and one wrong row does not dominate a loss."""
@@ -18,6 +25,11 @@ def in_blocks(logs: np.ndarray) -> list[np.ndarray]:
     """The rows of ``(rows, classes)`` in blocks that stay in a core's cache while a step passes over them."""
     length = max(_BLOCK // max(logs.shape[1], 1), 1)
     return [logs[start : start + length] for start in range(0, len(logs), length)]
+
+
+def known(kind: Kind, labels: np.ndarray) -> np.ndarray:
+    """Whether what rows have is known, bool: ``(rows, 1)`` for classes, and ``(rows, k)`` for several labels."""
+    return kind.truths(labels).reshape(len(labels), -1) >= 0
 
 
 def divergence(votes: np.ndarray) -> np.ndarray:
@@ -40,3 +52,10 @@ def probability_fault(probabilities: np.ndarray) -> tuple[str, str] | None:
         worst = probabilities.min() if (probabilities < 0).any() else probabilities.max()
         return "have probabilities from 0 to 1", f"{worst:g}"
     return None
+
+
+def few_numbers(numbers: Mapping[str, float]) -> str:
+    """The first few numbers with their names, and how many more there are."""
+    listed = [f"{name} {value:.3g}" for name, value in numbers.items()]
+    more = [f"and {len(listed) - _SHOWN} more"] if len(listed) > _SHOWN else []
+    return ", ".join([*listed[:_SHOWN], *more])

@@ -97,8 +97,12 @@ class Kind(Protocol):
         """The parameters of decisions, named for a card."""
         ...
 
+    def decision_text(self, names: Sequence[str], decision: np.ndarray | None) -> str:
+        """How decisions are made, in a few words, with their parameters."""
+        ...
+
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
-        """Decisions as a submission has them, one item for each row: the label's text or number, or a list of these."""
+        """Decisions as a submission has them, one for each row: the label's text or number, or such by their names."""
         ...
 
     def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:

@@ -11,7 +11,8 @@ import numpy as np
 from tutti.errors import Fault
 from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.protocol import Tuner
-from tutti.tasks.numbers import number
+from tutti.tasks.layouts.several import by_columns
+from tutti.tasks.numbers import number, shortest
 
 _QUANTILES = 10  # strata of values
 
@@ -81,11 +82,15 @@ class Values:
     def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
         return {}
 
+    def decision_text(self, names: Sequence[str], decision: np.ndarray | None) -> str:
+        return "the values" if names else "the value"
+
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
-        return [[float(str(value)) for value in row] for row in decided]
+        return [dict(zip(names, map(shortest, row), strict=True)) for row in decided]
 
     def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
-        return [json.dumps(["" if each != each else str(each) for each in row]) for row in decided]
+        texts = [["" if each != each else str(each) for each in row] for row in decided]
+        return by_columns(dict(zip(names, zip(*texts, strict=True), strict=True))) if texts else []
 
     def held(self, decided: np.ndarray, outputs: int) -> np.ndarray:
         raise TypeError("values are no classes or labels")
@@ -182,7 +187,7 @@ class Value(Values):
         return "one number per row"
 
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
-        return [float(str(value)) for value in decided]  # as many digits as float32 needs to be read back exactly
+        return list(map(shortest, decided))
 
     def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
         return [str(value) for value in decided]

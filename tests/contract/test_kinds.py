@@ -1,0 +1,365 @@
+"""Every kind of task from a small file to a submission, and from its pseudo-labels to training rows. Without training.
+
+The members' predictions are the truth with noise.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tutti.bank.bank import Bank
+from tutti.bank.tables import from_parquet, to_parquet
+from tutti.cli.vote import formats_of, rule_of
+from tutti.cli.vote import test_ids as ids_of_tests
+from tutti.config.load import load_study
+from tutti.config.recipe import Recipe
+from tutti.config.study import StudyConfig
+from tutti.data.prepare import prepare
+from tutti.data.prepared import Prepared
+from tutti.ensembling.pseudo import Labelling
+from tutti.outputs.ensemble import write_ensemble
+from tutti.outputs.grade import read_labels
+from tutti.outputs.predictions import TaskVote
+from tutti.outputs.pseudo_labels import write_pseudo_labels
+from tutti.outputs.pseudo_pool import pools
+from tutti.outputs.report import vote
+from tutti.records import CheckpointRecord
+from tutti.tasks.build import sample_ids_of, task_specs
+from tutti.tasks.kinds.registry import KINDS
+from tutti.tasks.predictions import Predictions
+from tutti.tasks.scorer import Scorer
+from tutti.tasks.task import Task
+
+ROWS = {"train": 200, "test": 30, "pool": 40}
+MEMBERS = 4
+TOXIC = ("toxic", "insult", "threat")
+RECIPE = Recipe(members={"top": 3}, method="stacking", decision="offsets", calibration="temperature")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A kind's task: the columns of its labels, the keys of its study file, and random labels as its file has them."""
+
+    columns: tuple[str, ...]
+    keys: str
+    cells: Callable[[np.random.Generator, int], list[list[str]]]
+
+
+def classes(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    return [[("calm", "glad", "sad")[each]] for each in rng.integers(3, size=rows)]
+
+
+def grades(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    return [[str(each)] for each in rng.integers(1, 6, size=rows)]
+
+
+def zeros_and_ones(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    """One in ten is missing."""
+    known, labels = rng.random((rows, 3)) > 0.1, rng.random((rows, 3)) < (0.5, 0.3, 0.2)
+    return np.where(known, labels.astype(int).astype(str), "").tolist()
+
+
+def lists(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    names = ("joy", "love", "fear")
+    return [["|".join(names[index] for index in np.flatnonzero(row))] for row in rng.random((rows, 3)) < 0.4]
+
+
+def number(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    return [[f"{each:.3f}"] for each in rng.normal(size=rows)]
+
+
+def numbers(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    values = [[f"{each:.3f}" for each in row] for row in rng.normal(size=(rows, 2))]
+    return [["" if rng.random() < 0.1 else each for each in row] for row in values]
+
+
+EXAMPLES = {
+    "classes": Example(("label",), "metric: macro_f1", classes),
+    "ordered": Example(("label",), "metric: quadratic_kappa\n    ordered: true", grades),
+    "labels": Example(TOXIC, "metric: macro_f1\n    columns: {labels: [toxic, insult, threat]}", zeros_and_ones),
+    "labels in one cell": Example(("tags",), 'metric: macro_f1\n    columns: {labels: tags, separator: "|"}', lists),
+    "value": Example(("label",), "metric: pearson", number),
+    "values": Example(("valence", "arousal"), "metric: rmse\n    columns: {values: [valence, arousal]}", numbers),
+    "values by correlation": Example(
+        ("valence", "arousal"), "metric: pearson\n    columns: {values: [valence, arousal]}", numbers
+    ),
+}
+PROBABILITIES = {
+    "classes": Example(("label",), "metric: log_loss", classes),
+    "ordered": Example(("label",), "metric: roc_auc\n    ordered: true", grades),
+    "labels": Example(TOXIC, "metric: roc_auc\n    columns: {labels: [toxic, insult, threat]}", zeros_and_ones),
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study whose trials have ended."""
+
+    folder: Path
+    config: StudyConfig
+    prepared: Prepared
+    bank: Bank
+    truth: np.ndarray
+
+    @property
+    def task(self) -> Task:
+        return self.prepared.tasks[0]
+
+
+def write_table(path: Path, columns: tuple[str, ...], part: str, labels: list[list[str]] | None, rows: int) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "text", *(columns if labels else ())])
+        for row in range(rows):
+            writer.writerow([f"{part}{row}", f"text {part} {row}", *(labels[row] if labels else ())])
+
+
+def noisy(kind: str, truth: np.ndarray, outputs: int, rng: np.random.Generator) -> np.ndarray:
+    """Outputs that are right more often than not."""
+    if kind in ("value", "values"):
+        return (np.nan_to_num(truth) + rng.normal(0, 0.6, truth.shape)).astype(np.float32)
+    if kind == "labels":
+        logits = 2.4 * np.nan_to_num(truth, nan=0.5) - 1.8 + rng.normal(size=truth.shape)
+        return (1 / (1 + np.exp(-logits))).astype(np.float32)
+    logits = 2 * np.eye(outputs)[truth] + rng.normal(size=(len(truth), outputs))
+    shares = np.exp(logits)
+    return (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def make(folder: Path, example: Example, more: str = "") -> Study:
+    """Writes the files, prepares the study, and puts the members' predictions into its bank."""
+    rng = np.random.default_rng(0)
+    labels = {part: example.cells(rng, rows) for part, rows in ROWS.items()}
+    for part, rows in ROWS.items():
+        write_table(folder / f"{part}.csv", example.columns, part, labels[part] if part == "train" else None, rows)
+    answers = folder / "answers.csv"
+    with answers.open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [["id", *example.columns], *([f"test{row}", *cells] for row, cells in enumerate(labels["test"]))]
+        )
+    (folder / "study.yaml").write_text(f"""
+study: kinds
+backbone: {folder}
+tasks:
+  t:
+    layout: table
+    train: train.csv
+    test: test.csv
+    unlabeled: pool.csv
+    {example.keys}
+    {more}
+search_space: {{learning_rate: {{type: log_uniform, low: 1.0e-5, high: 1.0e-4}}}}
+storage: {{path: {folder / "studies"}}}
+""")
+    config = load_study(folder / "study.yaml")
+    specs = task_specs(config.tasks, sample_ids_of(config), config.split)
+    prepared = prepare(specs, validation=0.5, seed=0, folder=folder / "data")
+    task = prepared.tasks[0]
+    truth = read_labels(
+        str(answers),
+        task=task,
+        layout=specs[0].extra_layout,
+        expected=prepared.rows("t", "test"),
+        cleaning=specs[0].cleaning,
+    )
+    pool = task.kind.parse(_as_read(specs[0], labels["pool"], folder, example), task.names)
+    bank, scorer = Bank(folder / "bank"), Scorer.of(task)
+    for member in range(MEMBERS):
+        parts = {}
+        for part, right in (("validation", prepared.labels("t", "validation")), ("test", truth), ("unlabeled", pool)):
+            outputs = noisy(task.kind_name, right, task.outputs, np.random.default_rng([member, len(right)]))
+            known = right if part == "validation" else None
+            parts[part] = Predictions.of(task, ids=prepared.ids("t", part), outputs=outputs, labels=known)
+        score = scorer.score(parts["validation"].labels, parts["validation"].outputs)
+        bank.put(CheckpointRecord(f"t{member:04d}", member, 1, score, {"t": score}, None), {"t": parts})
+    return Study(folder, config, prepared, bank, truth)
+
+
+def _as_read(spec, labels: list[list[str]], folder: Path, example: Example) -> list[str]:
+    write_table(folder / "truth.csv", example.columns, "pool", labels, len(labels))
+    return spec.extra_layout.read(str(folder / "truth.csv"), labelled=True)["label"].tolist()
+
+
+def ensemble(study: Study, recipe: Recipe | None = None, name: str = "out"):
+    recipe = recipe or RECIPE
+    return write_ensemble(
+        study="kinds",
+        recipe_name="own",
+        tasks=study.prepared.tasks,
+        validation=study.prepared.validation_rows(),
+        test_ids=ids_of_tests(study.config, study.prepared),
+        bank=study.bank,
+        rule=rule_of(recipe),
+        submission=formats_of(study.config, study.prepared, recipe),
+        out=study.folder / name,
+        answers={"t": {"test": study.truth}},
+    )
+
+
+def submitted(study: Study, name: str = "out") -> list[list[str]]:
+    with (study.folder / name / "t.csv").open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_every_kind_has_an_example():
+    assert {name.split()[0] for name in EXAMPLES} == KINDS.keys()
+    assert PROBABILITIES.keys() == {name for name, kind in KINDS.items() if kind.probabilistic}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_ensemble_is_submitted_with_a_row_for_each_test_row_and_the_columns_of_its_kind(tmp_path, example):
+    study = make(tmp_path, EXAMPLES[example])
+    assert study.task.kind_name == example.split()[0]
+    card = ensemble(study)
+    header, *rows = submitted(study)
+    assert header == ["id", *(study.task.names if study.task.kind_name in ("labels", "values") else ("label",))]
+    assert [row[0] for row in rows] == [f"test{row}" for row in range(ROWS["test"])]
+    allowed = {"labels": {"0", "1"}}.get(study.task.kind_name, {*study.task.names})
+    cells = {cell for row in rows for cell in row[1:]}
+    assert cells <= allowed if study.task.kind.probabilistic else np.isfinite([*map(float, cells)]).all()
+    read = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert read["tasks"][0]["score"]["score"] == card.tasks[0].score.score
+    assert card.graded[0].score > (-1 if study.task.metric == "rmse" else 0.5)
+    assert {"ensemble.png", "t.csv", "submission.zip"} <= card.files.keys()
+
+
+@pytest.mark.parametrize("kind", PROBABILITIES)
+def test_where_the_metric_needs_probabilities_these_are_submitted(tmp_path, kind):
+    study = make(tmp_path, PROBABILITIES[kind])
+    card = ensemble(study, Recipe(decision="offsets"))
+    header, *rows = submitted(study)
+    assert header == ["id", *study.task.names]
+    probabilities = np.array([row[1:] for row in rows], dtype=float)
+    scorer = Scorer.of(study.task)
+    assert scorer(study.truth, probabilities.astype(np.float32)) == pytest.approx(card.graded[0].score, abs=1e-5)
+    assert card.tasks[0].decision == "none is made"
+
+
+@pytest.mark.parametrize("kind", [name for name in EXAMPLES if KINDS[name.split()[0]].probabilistic])
+@pytest.mark.parametrize("labels", ["hard", "soft"])
+def test_pseudo_labels_come_back_as_extra_training_rows(tmp_path, kind, labels):
+    study = make(tmp_path, EXAMPLES[kind])
+    report = pseudo(study, Labelling(select="all", labels=labels, max_drift=None))
+    assert report.tasks[0].labelled == ROWS["pool"]
+    back = trained_on(study, report.tasks[0].file, labels)
+    assert back.untrained == []
+    assert len(back.rows) == ROWS["pool"]
+    members = [member.key for member in report.tasks[0].members]
+    mean = np.mean([study.bank.predictions(key, "t", "unlabeled").outputs for key in members], axis=0)
+    np.testing.assert_array_equal(back.labels, study.task.kind.decide(mean.astype(np.float32)))
+    if labels == "soft":
+        np.testing.assert_allclose(back.soft, mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["value", "values"])
+def test_pseudo_labels_of_numbers_come_back_as_they_were_predicted(tmp_path, kind):
+    study = make(tmp_path, EXAMPLES[kind])
+    report = pseudo(study, Labelling(select="all", max_drift=None))
+    back = trained_on(study, report.tasks[0].file, "hard")
+    members = [member.key for member in report.tasks[0].members]
+    mean = np.mean([study.bank.predictions(key, "t", "unlabeled").outputs for key in members], axis=0)
+    np.testing.assert_allclose(back.labels, mean, atol=1e-6)
+
+
+def pseudo(study: Study, labelling: Labelling):
+    return write_pseudo_labels(
+        study="kinds",
+        recipe_name="baseline",
+        tasks=study.prepared.tasks,
+        validation=study.prepared.validation_rows(),
+        pools=pools(study.prepared, task_specs(study.config.tasks)),
+        bank=study.bank,
+        rule=rule_of(Recipe(members={"top": 3})),
+        labelling=labelling,
+        out=study.folder / "pseudo",
+    )
+
+
+@dataclass(frozen=True)
+class Back:
+    """Rows of extra_train as the next study trains on them."""
+
+    rows: list[str]
+    labels: np.ndarray
+    soft: np.ndarray | None
+    untrained: list[str]
+
+
+def trained_on(study: Study, file: str | None, labels: str) -> Back:
+    extra = [{"path": str(study.folder / "pseudo" / str(file)), "labels": labels}]
+    document = study.config.model_dump(mode="json")
+    document["tasks"]["t"]["extra_train"] = extra
+    config = StudyConfig.model_validate(document)
+    prepared = prepare(task_specs(config.tasks), validation=0.5, seed=0, folder=study.folder / "next")
+    ids, every = prepared.ids("t", "train"), prepared.labels("t", "train")
+    ours = np.array([str(row).startswith("extra") for row in ids])
+    rows = prepared.rows("t", "train")
+    soft = np.stack(rows["probabilities"][ours]) if labels == "soft" else None
+    untrained = prepared.tasks[0].kind.untrained(every, prepared.tasks[0].names)
+    return Back(ids[ours].tolist(), every[ours], soft, untrained)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_stored_predictions_come_back(tmp_path, example):
+    study = make(tmp_path, EXAMPLES[example])
+    for part in ("validation", "test"):
+        stored = study.bank.predictions("t0000", "t", part)
+        back = from_parquet(to_parquet(stored))
+        np.testing.assert_array_equal(back.outputs, stored.outputs)
+        np.testing.assert_array_equal(back.labels, stored.labels)
+        assert (back.names, back.kind_name) == (study.task.names, study.task.kind_name)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_new_rows_are_predicted_with_the_columns_of_their_kind(tmp_path, example):
+    study = make(tmp_path, EXAMPLES[example])
+    outputs = study.bank.predictions("t0000", "t", "test").outputs
+    table = TaskVote(study.task, {0: (0,)}).table(["a"] * len(outputs), [outputs])
+    names, kind = study.task.names, study.task.kind_name
+    decided = "labels" if kind == "labels" else "label"
+    columns = [decided, "confidence", *(f"p_{name}" for name in names)] if kind not in ("value", "values") else names
+    assert table.column_names == ["id", *(columns or ("value",))]
+    if kind == "labels":
+        first = [name for name, given in zip(names, outputs[0] >= 0.5, strict=True) if given]
+        assert table["labels"][0].as_py() == ", ".join(first)
+        assert table["confidence"][0].as_py() == pytest.approx(np.maximum(outputs[0], 1 - outputs[0]).min())
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_report_s_part_on_an_ensemble_is_made(tmp_path, example):
+    study = make(tmp_path, EXAMPLES[example])
+    section = vote(
+        study="kinds",
+        recipe_name="own",
+        tasks=study.prepared.tasks,
+        bank=study.bank,
+        rule=rule_of(Recipe()),
+        labelling=Labelling(),
+        pools=pools(study.prepared, task_specs(study.config.tasks)),
+        validation=study.prepared.validation_rows(),
+    )
+    part = section.tasks[0]
+    assert part.picture in section.pictures
+    assert [each.label for each in part.classes] == [*study.task.names] * study.task.kind.probabilistic
+    known = study.prepared.labels("t", "validation")
+    if study.task.kind_name == "labels":
+        assert [each.rows for each in part.classes] == np.nansum(known, axis=0).tolist()
+    assert part.disputed
+
+
+def test_a_study_file_names_the_sample_that_its_submission_is_like(tmp_path):
+    ids = [f"test{row}" for row in reversed(range(ROWS["test"]))]
+    (tmp_path / "sample.csv").write_text("Id,insult,Toxic,threat\n" + "".join(f"{row},0.5,0.5,0.5\n" for row in ids))
+    study = make(tmp_path, EXAMPLES["labels"], "submission: {like: sample.csv}")
+    ensemble(study)
+    header, *rows = submitted(study)
+    assert header == ["Id", "insult", "Toxic", "threat"]
+    assert [row[0] for row in rows] == ids
+    assert all(0 < float(cell) < 1 for row in rows for cell in row[1:])
