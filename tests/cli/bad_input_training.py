@@ -27,7 +27,7 @@ TRAINING: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a loss of classes where labels are numbers",
-            ["training.focal_gamma must be left out where no task has classes; got 2"],
+            ["training.focal_gamma must be left out where no task has classes or labels; got 2"],
             both(yaml("metric: macro_f1", "metric: pearson"), training("focal_gamma: 2")),
         ),
         Case(
