@@ -26,6 +26,11 @@ TRAINING: dict[str, Sequence[Case]] = {
             training("task_weights: {Mood: 2}"),
         ),
         Case(
+            "a head of ordered classes where no task has such",
+            ["training.ordered_head must be left out where no task has ordered classes (`ordered: true`); got 'corn'"],
+            training("ordered_head: corn"),
+        ),
+        Case(
             "a loss of classes where labels are numbers",
             ["training.focal_gamma must be left out where no task has classes or labels; got 2"],
             both(yaml("metric: macro_f1", "metric: pearson"), training("focal_gamma: 2")),
