@@ -30,7 +30,7 @@ from sklearn.neural_network import MLPClassifier
 from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection
 from tutti.tasks.kinds.registry import KINDS
-from tutti.tasks.metrics import score_decided
+from tutti.tasks.metrics import METRICS
 from tutti.tasks.scorer import Scorer
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"  # beside the repository
@@ -91,7 +91,7 @@ def resample(votes: np.ndarray, labels: np.ndarray, *, metric: str, rows: int, s
     members, order = rng.permutation(MODELS)[:MEMBERS], rng.permutation(len(labels))
     validation, unseen = order[:rows], order[rows:]
     kind = KINDS["classes"]
-    score = Scorer(kind, partial(score_decided, metric, classes=votes.shape[2]))
+    score = Scorer(kind, partial(METRICS[metric].score, outputs=votes.shape[2]))
     ballot = Ballot(votes[members][:, validation], labels[validation], score, np.arange(rows))
     rule = partial(Procedure, standing=ballot.scores, share=1)
     methods = auto_methods(kind, texts=rows)

@@ -34,7 +34,8 @@ from transformers import (
     set_seed,
 )
 
-from tutti.tasks.metrics import score
+from tutti.tasks import metrics
+from tutti.tasks.scorer import Scorer
 from tutti.training.precision import cpu_gains_from_bf16
 
 METRICS = {"CoLA": ["matthews"], "SST-2": ["accuracy"], "MRPC": ["f1", "accuracy"], "STS-B": ["pearson", "spearman"]}
@@ -73,9 +74,8 @@ def run(data: Path, name: str, *, seed: int, epochs: float, learning_rate: float
         shared.timed(trainer)  # which prints nothing
         predicted = trainer.predict(shared.plain_rows(parts["validation"]))
     outputs = predicted.predictions[:, 0] if task.outputs == 1 else predicted.predictions
-    return {
-        f"{name} {metric}": score(metric, labels=predicted.label_ids, predicted=outputs) for metric in METRICS[name]
-    }
+    scorers = {metric: Scorer.of(task, metrics.METRICS[metric]) for metric in METRICS[name]}
+    return {f"{name} {metric}": scorer.score(predicted.label_ids, outputs) for metric, scorer in scorers.items()}
 
 
 def main() -> None:

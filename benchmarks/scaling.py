@@ -41,7 +41,7 @@ from transformers import (
     set_seed,
 )
 
-from tutti.tasks.metrics import score
+from tutti.tasks.scorer import Scorer
 from tutti.training import fine_tune
 
 TASK = "SST-2"
@@ -117,7 +117,7 @@ def plain(job: dict[str, Any]) -> dict[str, float]:
         eval_dataset=shared.plain_rows(rows.parts[TASK]["validation"]),
         data_collator=DataCollatorWithPadding(AutoTokenizer.from_pretrained(BACKBONE)),
         compute_metrics=lambda evaluated: {
-            task.metric: score(task.metric, labels=evaluated.label_ids, predicted=evaluated.predictions)
+            task.metric: Scorer.of(task).score(evaluated.label_ids, evaluated.predictions)
         },
     )
     shared.timed(trainer)

@@ -151,7 +151,7 @@ def plain_rows(part: EncodedPart) -> list[dict[str, Any]]:
         {
             **{name: list(columns[name][row]) for name in names},
             "attention_mask": [1] * len(columns["input_ids"][row]),
-            "labels": part.labels[row].item(),
+            "labels": part.labels[row].tolist(),
         }
         for row in range(len(part.ids))
     ]

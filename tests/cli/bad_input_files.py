@@ -327,6 +327,11 @@ FILES: dict[str, Sequence[Case]] = {
             both(task(GROUPED), split("fold_column: part, folds: 5"), topic("part", "{n}")),
         ),
         Case(
+            "a row's weight is no number",
+            ["topic.csv, the column of `row_weight` must have numbers of at least 0", "'high' in the row with the id"],
+            both(task(GROUPED.replace("topic.csv,", "topic.csv, row_weight: sure,")), topic("sure", "high")),
+        ),
+        Case(
             "a group is in the training and in the validation file",
             ["task topic must have each group (split.group) in the training file or in the validation file", "'p1'"],
             both(

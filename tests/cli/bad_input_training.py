@@ -41,8 +41,13 @@ TRAINING: dict[str, Sequence[Case]] = {
             both(training("best_by: loss"), yaml("search:\n", "search:\n  scheduler: pbt\n")),
         ),
         Case(
+            "a head of ordered classes where no task has such",
+            ["training.ordered_head must be left out where no task has ordered classes (`ordered: true`); got 'corn'"],
+            training("ordered_head: corn"),
+        ),
+        Case(
             "a loss of classes where labels are numbers",
-            ["training.focal_gamma must be left out where no task has classes; got 2"],
+            ["training.focal_gamma must be left out where no task has classes or labels; got 2"],
             both(yaml("metric: macro_f1", "metric: pearson"), training("focal_gamma: 2")),
         ),
         Case(

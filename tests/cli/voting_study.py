@@ -19,8 +19,8 @@ from tutti.config.study import StudyConfig
 from tutti.data.prepare import prepare
 from tutti.records import CheckpointRecord, TrialState
 from tutti.tasks.build import task_specs
-from tutti.tasks.metrics import score
 from tutti.tasks.predictions import Predictions
+from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
 from tutti.tracking.mlflow_tracker import MlflowTracker
 
@@ -120,7 +120,7 @@ def _predictions_of(task: Task, prepared: Any, *, seed: int) -> Mapping[str, Pre
         labels = rows["label"].to_numpy() if "label" in rows else None
         common = {
             "ids": prepared.ids(task.name, part),
-            "labels": labels if labels is None else labels.astype(_KIND[not task.kind.probabilistic]),
+            "labels": labels if labels is None else labels.astype(np.int64 if task.kind.probabilistic else np.float32),
         }
         if not task.kind.probabilistic:
             truth = np.zeros(len(rows)) if labels is None else labels
@@ -134,9 +134,5 @@ def _predictions_of(task: Task, prepared: Any, *, seed: int) -> Mapping[str, Pre
     return found
 
 
-_KIND = {True: np.float32, False: np.int64}
-
-
 def _score(task: Task, predictions: Predictions) -> float:
-    predicted = predictions.outputs
-    return score(task.metric, labels=predictions.labels, predicted=predicted)
+    return Scorer.of(task).score(predictions.labels, predictions.outputs)

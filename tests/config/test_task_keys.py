@@ -7,6 +7,8 @@ import pytest
 from tutti.config.task_keys import task_key_faults
 
 MOOD, SCORE = {"metric": "macro_f1"}, {"metric": "pearson"}
+LABELS, VALUES = {"columns": {"labels": ["a", "b"]}}, {"columns": {"values": ["x", "y"]}, "metric": "rmse"}
+GRADES = {"ordered": True, "metric": "quadratic_kappa"}
 
 
 def faults(tasks, training):
@@ -19,11 +21,37 @@ def faults(tasks, training):
 )
 def test_a_loss_of_classes_needs_a_task_that_has_some(key, value, off):
     assert faults({"a": SCORE, "b": SCORE}, {key: value}) == [
-        f"training.{key} must be left out where no task has classes; got {value!r}; take it out."
+        f"training.{key} must be left out where no task has classes or labels; got {value!r}; take it out."
     ]
     assert not faults({"a": SCORE, "b": MOOD}, {key: value})
     assert not faults({"a": SCORE, "b": {}}, {key: value})  # macro-F1 by default
     assert not faults({"a": SCORE, "b": SCORE}, {key: off})
+
+
+@pytest.mark.parametrize("key", ["class_weights", "focal_gamma", "label_smoothing_factor"])
+def test_a_loss_of_classes_is_one_of_several_labels_too_and_none_of_several_numbers(key):
+    value = {"class_weights": "balanced"}.get(key, 0.1)
+    assert not faults({"a": LABELS}, {key: value})
+    assert faults({"a": VALUES}, {key: value})
+
+
+def test_a_head_of_ordered_classes_needs_a_task_that_has_some():
+    rule = "must be left out where no task has ordered classes (`ordered: true`)"
+    assert faults({"a": MOOD, "b": LABELS}, {"ordered_head": "corn"}) == [
+        f"training.ordered_head {rule}; got 'corn'; take it out."
+    ]
+    assert not faults({"a": MOOD, "b": GRADES}, {"ordered_head": "corn"})
+    assert not faults({"a": MOOD}, {"ordered_head": "softmax"})
+
+
+@pytest.mark.parametrize("key", ["focal_gamma", "label_smoothing_factor"])
+def test_ordered_classes_that_are_learnt_as_one_number_have_no_probabilities_to_smooth(key):
+    training = {key: 0.1, "ordered_head": "regression"}
+    (message,) = faults({"a": GRADES, "b": SCORE}, training)
+    assert message.startswith(f"training.{key} must be left out with ordered_head: regression")
+    assert not faults({"a": GRADES}, training | {"ordered_head": "corn"})
+    assert not faults({"a": GRADES, "b": MOOD}, training)
+    assert not faults({"a": GRADES}, {"ordered_head": "regression", "class_weights": "balanced"})
 
 
 @pytest.mark.parametrize(("key", "value"), [("task_sampling", "temperature"), ("loss_balancing", "dynamic")])

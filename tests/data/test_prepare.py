@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 from task_rows import TRAIN, MakeSpec
 
+from tutti.config.study import TaskConfig
 from tutti.data.clean import row_texts
 from tutti.data.prepare import prepare
 from tutti.errors import ConfigError, TaskFileError
-from tutti.tasks.build import CleaningSteps
+from tutti.tasks.build import CleaningSteps, TaskSpec, task_specs
 
 
 def test_every_training_row_is_in_train_or_validation_once(make_spec: MakeSpec, run_preparation: Any) -> None:
@@ -177,6 +179,45 @@ def test_duplicates_leave_the_training_rows_alone(make_spec: MakeSpec, run_prepa
     assert prepared.ids("A", "train").tolist()[-2:] == ["s1", "s3"]
     assert prepared.ids("A", "validation").tolist() == ["s1", "s2", "s3", "s4"]
     assert prepared.rows("A", "test")["text"].tolist() == ["same!", "same!", "same"]
+
+
+def _weighted_table(folder: Path, weights: Sequence[str], labels: Sequence[str] = ("a", "b")) -> TaskSpec:
+    lines = [f"text {n},{labels[n % len(labels)]},{weight}" for n, weight in enumerate(weights)]
+    file = folder / "weighted.csv"
+    file.write_text("\n".join(["text,label,sure", *lines]) + "\n")
+    (spec,) = task_specs({"A": TaskConfig(layout="table", train=str(file), row_weight="sure")})
+    return spec
+
+
+def test_a_column_weighs_the_rows_of_a_table(run_preparation: Any, tmp_path: Path) -> None:
+    train = run_preparation(_weighted_table(tmp_path, ["0.5", "2", "0", "1e-1"] * 5)).rows("A", "train")
+    expected = [[0.5, 2, 0, 0.1][int(text.split()[1]) % 4] for text in train["text"]]
+    assert train["weight"].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("cell", "shown"), [("high", "'high'"), ("-1", "'-1'"), ("nan", "'nan'")])
+def test_a_weight_that_is_no_number_from_0_up_is_told_with_its_row(
+    run_preparation: Any, tmp_path: Path, cell: str, shown: str
+) -> None:
+    weights = ["1"] * 20
+    weights[7] = weights[9] = cell
+    rule = (
+        rf"weighted.csv, the column of `row_weight` must have numbers of at least 0; got {shown} in the row .* 1 more"
+    )
+    with pytest.raises(TaskFileError, match=rule):
+        run_preparation(_weighted_table(tmp_path, weights))
+
+
+def test_rows_that_all_weigh_nothing_are_refused(run_preparation: Any, tmp_path: Path) -> None:
+    with pytest.raises(TaskFileError, match="and some above it; got 0 in every row"):
+        run_preparation(_weighted_table(tmp_path, ["0"] * 20))
+
+
+def test_classes_that_look_like_several_labels_are_told(run_preparation: Any, tmp_path: Path) -> None:
+    prepared = run_preparation(_weighted_table(tmp_path, ["1"] * 20, ["joy|love", "love|fear", "joy|fear"]))
+    (notice,) = prepared.notices
+    assert notice.startswith("A: classes such as 'joy|")
+    assert "columns: {labels: label, separator: '|'}" in notice
 
 
 def test_validation_rows_that_are_training_rows_are_counted_and_all_are_refused(

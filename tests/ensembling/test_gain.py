@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scorers import score
 
 from tutti.ensembling.gain import gain
-from tutti.tasks.metrics import score
 
 ROWS, CLASSES = 600, 3
 

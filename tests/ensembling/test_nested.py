@@ -7,7 +7,7 @@ import pytest
 from scorers import of_classes, of_values
 
 from tutti.ensembling.nested import Estimate, judge, on_label_scale, overlap_of, repeats_for, splits
-from tutti.tasks.metrics import score_decided
+from tutti.tasks.metrics import METRICS
 
 FEW = 200  # resamples, which suffice for an interval
 
@@ -128,7 +128,7 @@ def test_a_gain_of_a_few_rows_lies_in_its_interval_also_where_hardly_any_row_dif
 
 def test_a_gain_in_a_correlation_of_matthews_lies_in_its_interval_where_a_row_counts_twice_as_much():
     rng = np.random.default_rng(0)
-    score = of_classes(partial(score_decided, "matthews", classes=2))
+    score = of_classes(partial(METRICS["matthews"].score, outputs=2))
     covered = []
     for number in range(150):
         labels, draw = rng.integers(2, size=50), rng.random(50)  # the better one alone is right in 0.04 of the rows
@@ -152,7 +152,7 @@ def test_the_interval_of_a_gain_does_not_depend_on_which_class_is_the_first():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(10), [3, *[110] * 9])
     decisions = [np.where(rng.random(993) < right, labels, rng.integers(1, 10, 993)) for right in (0.9, 0.85)]
-    score, errors = of_classes(partial(score_decided, "macro_f1", classes=10)), []
+    score, errors = of_classes(partial(METRICS["macro_f1"].score, outputs=10)), []
     for names in (np.arange(10), np.arange(10)[::-1]):  # the rare one first, then last
         better, other = (
             judge(names[decided][None], names[labels], np.arange(993), score=score, seed=0, resamples=FEW)

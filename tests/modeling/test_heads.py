@@ -228,7 +228,7 @@ def test_what_a_regression_was_fitted_to_is_saved_and_is_no_weight() -> None:
 @pytest.mark.parametrize("pooling", ["attention", "cls", "mean", "pair"])
 def test_a_row_of_several_windows_is_the_mean_of_their_pooled_states(pooling: str) -> None:
     torch.manual_seed(0)
-    head = Head(hidden=8, outputs=3, options=HeadOptions(pooling), std=1.0, pair=True).eval()
+    head = Head(hidden=8, outputs=3, options=HeadOptions(pooling), std=1.0, pair=True, kind=ClassesHead()).eval()
     states, mask = torch.randn(5, 4, 8), torch.ones(5, 4, dtype=torch.int64)
     types = torch.tensor([[0, 0, 1, 1]] * 5)
     outputs = head((states,), mask, types, torch.tensor([3, 1, 1]))
@@ -237,7 +237,7 @@ def test_a_row_of_several_windows_is_the_mean_of_their_pooled_states(pooling: st
 
 
 def test_a_row_of_several_windows_learns_through_one_dropout_mask_and_each_window() -> None:
-    head = Head(hidden=8, outputs=3, options=HeadOptions("mean", dropout_samples=2), std=1.0)
+    head = Head(hidden=8, outputs=3, options=HeadOptions("mean", dropout_samples=2), std=1.0, kind=ClassesHead())
     states = torch.randn(3, 4, 8, requires_grad=True)
     outputs = head((states,), torch.ones(3, 4, dtype=torch.int64), windows=torch.tensor([2, 1]))
     assert outputs.shape == (2, 2, 3)
@@ -248,6 +248,6 @@ def test_a_row_of_several_windows_learns_through_one_dropout_mask_and_each_windo
 
 def test_a_bi_encoder_compares_texts_in_each_window() -> None:
     torch.manual_seed(0)
-    head = Head(hidden=8, outputs=1, options=HeadOptions("bi_encoder"), std=1.0, pair=True, regression=True).eval()
+    head = Head(hidden=8, outputs=1, options=HeadOptions("bi_encoder"), std=1.0, pair=True, kind=ValuesHead()).eval()
     states, mask = torch.randn(6, 4, 8), torch.ones(6, 4, dtype=torch.int64)  # of three windows: first and second texts
     assert head((states,), mask, windows=torch.tensor([2, 1])).shape == (2, 1)

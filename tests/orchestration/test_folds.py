@@ -31,7 +31,7 @@ from tutti.orchestration.build import fine_tune_once
 from tutti.orchestration.folds import FoldReport
 from tutti.orchestration.trial_listener import TrialListener
 from tutti.records import CheckpointRecord, TextLimit, TrialState
-from tutti.tasks.metrics import score
+from tutti.tasks.scorer import Scorer
 from tutti.training import EpochReport
 from tutti.training.predict import predict
 
@@ -164,7 +164,7 @@ def test_the_trial_s_score_is_that_of_its_out_of_fold_rows(done: tuple[Job, Chec
     job, record = done
     for task in load_prepared(job.folder.data).tasks:
         predictions = job.predictions(task.name, "validation")
-        expected = score(task.metric, labels=predictions.labels, predicted=predictions.outputs)
+        expected = Scorer.of(task).score(predictions.labels, predictions.outputs)
         assert record.task_scores[task.name] == pytest.approx(expected)
     assert record.score == pytest.approx((3 * record.task_scores["mood"] + record.task_scores["same"]) / 4)
     assert (record.key, record.epoch, record.path) == ("t0000", FOLDS, str(job.trial))

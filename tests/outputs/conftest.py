@@ -13,8 +13,8 @@ from tutti.bank.bank import Bank
 from tutti.outputs.members import Rule
 from tutti.outputs.submission import Formats
 from tutti.records import CheckpointRecord
-from tutti.tasks.metrics import score
 from tutti.tasks.predictions import Predictions
+from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
 
 ROWS = {"validation": 200, "test": 60, "test-round1": 30, "unlabeled": 150}
@@ -136,10 +136,8 @@ def make_finished(tmp_path) -> Callable[..., Study]:
                 for task in TASKS
             }
             scores = {
-                task.name: score(
-                    task.metric,
-                    labels=predictions[task.name]["validation"].labels,
-                    predicted=predictions[task.name]["validation"].outputs,
+                task.name: Scorer.of(task).score(
+                    predictions[task.name]["validation"].labels, predictions[task.name]["validation"].outputs
                 )
                 for task in TASKS
             }

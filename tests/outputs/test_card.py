@@ -13,7 +13,7 @@ from tutti.ensembling.nested import Estimate
 from tutti.outputs.card import FOLDED
 from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
-from tutti.tasks.metrics import score
+from tutti.tasks.scorer import Scorer
 
 
 def test_the_card_s_members_have_the_scores_of_the_metric(make_finished, tmp_path):
@@ -21,7 +21,7 @@ def test_the_card_s_members_have_the_scores_of_the_metric(make_finished, tmp_pat
     card = write_ensemble(**study.ensemble(tmp_path / "out"))
     for task, shown in zip(study.tasks, card.tasks, strict=True):
         each = [study.bank.predictions(member.key, task.name, "validation") for member in shown.members]
-        singles = [score(task.metric, labels=study.labels[task.name], predicted=member.outputs) for member in each]
+        singles = [Scorer.of(task).score(study.labels[task.name], member.outputs) for member in each]
         assert [member.score for member in shown.members] == pytest.approx(singles)
         assert sum(member.weight for member in shown.members) == pytest.approx(1)
 
@@ -31,10 +31,8 @@ def test_the_card_s_scores_are_estimates_with_intervals_on_rows_that_chose_nothi
     card = write_ensemble(**study.ensemble(tmp_path / "out"))
     for task, shown in zip(study.tasks, card.tasks, strict=True):
         each = [study.bank.predictions(member.key, task.name, "validation") for member in shown.members]
-        flattering = score(
-            task.metric,
-            labels=study.labels[task.name],
-            predicted=np.mean([member.outputs for member in each], axis=0),
+        flattering = Scorer.of(task).score(
+            study.labels[task.name], np.mean([member.outputs for member in each], axis=0)
         )
         assert shown.score.score == pytest.approx(flattering, abs=0.05)  # the same members in nearly every fold
         assert 0.01 < shown.score.high - shown.score.score < 0.2

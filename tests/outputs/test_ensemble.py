@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scorers import score
 
 from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
@@ -20,7 +21,6 @@ from tutti.outputs.ensemble import write_ensemble
 from tutti.outputs.members import Rule
 from tutti.outputs.submission import Formats
 from tutti.records import CheckpointRecord
-from tutti.tasks.metrics import score
 from tutti.tasks.predictions import Predictions
 
 

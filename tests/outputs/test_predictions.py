@@ -23,7 +23,7 @@ from tutti.orchestration.weights import check_predicts
 from tutti.outputs.folder import output_folder
 from tutti.outputs.predictions import Shards, TaskVote, check_out, needed_voters
 from tutti.tasks.kinds.registry import KINDS
-from tutti.tasks.metrics import score_decided
+from tutti.tasks.metrics import METRICS
 from tutti.tasks.task import Task
 
 MOOD = Task("mood", ("calm", 'a,"b"', "好"), pair=False, metric="macro_f1", submission="csv")
@@ -39,7 +39,7 @@ def elected(method: str, *, offsets: bool = False):
 
     @of_classes
     def score(truth: np.ndarray, decided: np.ndarray) -> float:
-        return score_decided("macro_f1", labels=truth, decided=decided, classes=3)
+        return METRICS["macro_f1"].score(truth, decided, outputs=3)
 
     tune = KINDS["classes"].tuner("macro_f1") if offsets else None
     procedure = Procedure(Selection(top=3), np.array([0.1, 0.3, 0.2]), share=1, methods=(method,), tune=tune)

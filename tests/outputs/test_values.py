@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from scorers import score
 
 from tutti.bank.bank import Bank
 from tutti.ensembling.pseudo import Labelling
@@ -22,7 +23,6 @@ from tutti.outputs.submission import Formats
 from tutti.records import CheckpointRecord
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.glue import Glue
-from tutti.tasks.metrics import score
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 

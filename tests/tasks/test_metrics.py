@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scorers import score
 
+from tutti.config.metric_facts import names_for
 from tutti.errors import ConfigError
-from tutti.tasks.metrics import VALUE_METRICS, score, score_decided
+from tutti.tasks.metrics import METRICS, check_fits
 
 
 def one_hot(classes: list[int], count: int) -> np.ndarray:
@@ -45,7 +47,7 @@ def test_accuracy_and_matthews_agree_with_their_definitions() -> None:
 
 def test_f1_is_refused_for_three_classes() -> None:
     with pytest.raises(ConfigError, match="be a metric for 3 classes; got 'f1', which is for two; use macro_f1"):
-        score("f1", labels=np.array([0]), predicted=one_hot([0], 3))
+        check_fits(METRICS["f1"], "classes", outputs=3, what="the metric")
 
 
 LABELS = np.array([0.0, 1.5, 1.5, 4.0, 5.0], dtype=np.float32)
@@ -97,7 +99,7 @@ def test_a_constant_prediction_and_constant_labels_correlate_with_nothing(metric
     assert score(metric, labels=LABELS[:1], predicted=LABELS[:1]) == 0
 
 
-@pytest.mark.parametrize("metric", VALUE_METRICS)
+@pytest.mark.parametrize("metric", names_for("value"))
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_value_that_is_no_number_makes_the_score_none(metric: str, value: float) -> None:
     assert np.isnan(score(metric, labels=LABELS, predicted=np.array([1, 2, value, 4, 5])))
@@ -121,6 +123,6 @@ def test_scores_of_what_was_decided_are_those_of_scikit_learn(classes: int, rows
     if classes == 2:
         expected["f1"] = metrics.f1_score(labels, decided, zero_division=0)
     for metric, value in expected.items():
-        got = score_decided(metric, labels=labels, decided=decided, classes=classes)
+        got = METRICS[metric].score(labels, decided, outputs=classes)
         assert got == pytest.approx(value, abs=1e-12)
         assert score(metric, labels=labels, predicted=one_hot(decided.tolist(), classes)) == got

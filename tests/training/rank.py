@@ -25,10 +25,15 @@ def _part(rows: dict) -> EncodedPart:
         ids=np.array(rows["ids"]),
         encoded=datasets.Dataset.from_dict({"input_ids": rows["input_ids"], "length": lengths}),
         lengths=lengths,
-        labels=None if rows["labels"] is None else np.array(rows["labels"], dtype=np.int64),
+        labels=None if rows["labels"] is None else _labels(rows["labels"]),
         weights=np.array(rows["weights"], dtype=np.float32),
         pad_token_id=0,
     )
+
+
+def _labels(values: list) -> np.ndarray:
+    labels = np.array(values)
+    return labels.astype(np.int64 if labels.dtype.kind == "i" else np.float32)
 
 
 def _compared(report: EpochReport) -> dict:

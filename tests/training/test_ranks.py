@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +195,37 @@ def test_two_workers_give_the_weights_of_one(both: tuple[Any, ...]) -> None:
     for file in (two / "resume" / newest).glob("*.safetensors"):
         expected = load_file(one / "resume" / newest / file.name)
         torch.testing.assert_close(load_file(file), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_two_workers_learn_several_labels_and_numbers_as_one_does(
+    steady_backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+) -> None:
+    def several(part: EncodedPart) -> EncodedPart:
+        labels = np.array([[1, 0, 1], [0, 1, np.nan], [np.nan, np.nan, np.nan]], dtype=np.float32)
+        return part if part.labels is None else replace(part, labels=labels[part.labels])
+
+    names = ("a", "b", "c")
+    own = (
+        Task("news.v1", names, False, "macro_f1", "csv", "labels"),
+        Task("mood", names, False, "mcrmse", "csv", "values"),
+    )
+    given = {task: {name: several(part) for name, part in by_part.items()} for task, by_part in parts.items()}
+    keys = {**TRAINING, "num_train_epochs": 1, "class_weights": "balanced", "rdrop_alpha": 1.0}
+    reports: list[EpochReport] = []
+    whole = {**keys, "per_device_train_batch_size": 8}
+    fine_tune(
+        backbone=str(steady_backbone),
+        tasks=own,
+        parts=given,
+        training=whole,
+        folder=tmp_path / "one",
+        on_epoch=reports.append,
+    )
+    run = {"training": {**keys, "per_device_train_batch_size": 4}, "folder": str(tmp_path / "two")}
+    first, _ = _start(_write_job(tmp_path / "job.json", steady_backbone, own, given, {"kinds": run}), world=2)
+    assert first["kinds"]["error"] is None
+    (two,), (one,) = first["kinds"]["reports"], reports
+    assert two["metrics"] == pytest.approx(one.metrics, rel=1e-4, nan_ok=True)
 
 
 def test_two_workers_predict_every_row_in_input_order(both: tuple[Any, ...]) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
+from scorers import score
 from transformers import AutoModel
 from word_backbone import save_deberta
 
@@ -29,7 +30,6 @@ from tutti.orchestration.soup import averageable
 from tutti.outputs.members import Rule, elect
 from tutti.outputs.soup import refolded
 from tutti.records import CheckpointRecord, TextLimit
-from tutti.tasks.metrics import score
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 from tutti.training import precision, soup

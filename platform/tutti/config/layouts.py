@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from tutti.config.metric_facts import kinds_of, needs_values
+from tutti.config.metric_facts import kind_of, kinds_of
 from tutti.config.raw import metric_of, tasks_of
 from tutti.config.study import Columns, GlueKind, LayoutName
 from tutti.config.yaml_file import show
@@ -100,7 +100,7 @@ def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str])
             "take it out",
         )
         for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ())
-        if isinstance(entry, dict) and entry.get("labels") == "soft" and needs_values(task.get("metric"))
+        if isinstance(entry, dict) and entry.get("labels") == "soft" and kind_of(task) in ("value", "values")
     ]
 
 

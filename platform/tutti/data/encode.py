@@ -22,7 +22,7 @@ from tutti.data.prepared import Prepared, read_columns
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import sha256_of, whole_folder, write_whole
 from tutti.records import TextLimit
-from tutti.tasks.kinds.columns import label_array
+from tutti.tasks.kinds.columns import as_targets, label_array
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -201,12 +201,11 @@ def _load(
 
 
 def _targets(table: pa.Table) -> np.ndarray:
-    """``(rows, classes)`` float32: a row's probabilities, or the one-hot encoding of its label."""
+    """``(rows, outputs)`` float32: a row's probabilities, or 0 and 1 by its label or labels."""
     column = table["probabilities"].combine_chunks()
     soft_rows = np.flatnonzero(np.array(column.is_valid()))
     probabilities = column.drop_null().flatten().to_numpy().reshape(len(soft_rows), -1)
-    targets = np.zeros((table.num_rows, probabilities.shape[1]), dtype=np.float32)
-    targets[np.arange(table.num_rows), table["label"].to_numpy()] = 1
+    targets = as_targets(label_array(table["label"]), probabilities.shape[1])
     targets[soft_rows] = probabilities
     return targets
 

@@ -17,6 +17,7 @@ from tutti.data.each import each
 from tutti.data.hold_out import SplitRule, TaskRows, hold_out
 from tutti.data.missed_group import missed_group
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
+from tutti.data.several_labels import several_labels
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
 from tutti.files import sha256_of
 from tutti.tasks.build import CleaningSteps, TaskSpec
@@ -25,6 +26,7 @@ from tutti.tasks.kinds.columns import in_frame, of_frame
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.soft import PROBABILITY
 from tutti.tasks.metrics import METRICS, check_fits, ship
+from tutti.tasks.numbers import number
 from tutti.tasks.scorer import Scorer, metric_of
 from tutti.tasks.task import Task
 
@@ -191,12 +193,20 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     kind, held_out = spec.kind, parts.pop("validation", None)
     names = kind.names_of(train["label"][~_is_soft(train)], spec.layout.class_order(spec.sources["train"]))
     _check_labels(spec, _label_cells(spec, train, held_out), names, soft)
+    if kind.exclusive and (notice := several_labels(names, column=_label_column(spec))):
+        notices.append(f"{spec.name}: {notice}")
     train = _with_targets(train, names, exclusive=kind.exclusive)
     train = in_frame(train, kind.parse(train["label"].tolist(), names))
     if held_out is not None:
         held_out = in_frame(held_out, kind.parse(held_out["label"].tolist(), names))
         notices += _leak_notices(spec, train[~train["extra"]], held_out)
     return TaskRows(spec.name, kind, names, train, held_out), parts, notices
+
+
+def _label_column(spec: TaskSpec) -> str:
+    """The column of labels in the task's files, as a study file names it."""
+    columns = getattr(spec.layout, "columns", spec.layout)
+    return getattr(columns, "label", None) or "label"
 
 
 def _missed_group(spec: TaskSpec, rows: TaskRows) -> str | None:
@@ -262,11 +272,26 @@ def _leak_notices(spec: TaskSpec, train: pd.DataFrame, held_out: pd.DataFrame) -
 def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The rows of train and of all ``extraN``, removed from ``parts``, with columns weight and extra (bool)."""
     own = parts.pop("train").assign(extra=False)
-    frames = [own.assign(weight=own["weight"].astype(np.float32) if "weight" in own else np.float32(1))]
+    frames = [own.assign(weight=_row_weights(spec, own) if "weight" in own else np.float32(1))]
     for n, extra in enumerate(spec.extra_train):
         rows = parts.pop(f"extra{n}")
         frames.append(rows.assign(id=f"extra{n}/" + rows["id"], weight=np.float32(extra.weight), extra=True))
     return pd.concat(frames, ignore_index=True)
+
+
+def _row_weights(spec: TaskSpec, rows: pd.DataFrame) -> np.ndarray:
+    weights = np.array(list(map(number, rows["weight"].astype(str))), dtype=np.float32)
+    what, rule = (
+        f"{spec.layout.origin(spec.sources['train'])}, the column of `row_weight`",
+        "have numbers of at least 0",
+    )
+    if len(bad := np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))):
+        got = f"{rows['weight'].iloc[bad[0]]!r} in the row with the id {rows['id'].iloc[bad[0]]}"
+        got += f", and {len(bad) - 1} more" * (len(bad) > 1)
+        raise TaskFileError(Fault(what, rule, got, "correct the cells, with 0 for rows that teach nothing"))
+    if not weights.any():
+        raise TaskFileError(Fault(what, f"{rule}, and some above it", "0 in every row", "name another column"))
+    return weights
 
 
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:
@@ -312,15 +337,16 @@ def _with_targets(train: pd.DataFrame, classes: Sequence[str], *, exclusive: boo
     """Merges the probability columns of soft labels, if any, into the column ``probabilities``, in the names' order.
 
     Args:
-        exclusive: whether they sum to 1.
+        exclusive: whether they sum to 1; then those of classes that a file lacks are 0, otherwise they are unknown.
     """
     soft_classes = _soft_classes(train)
     if not soft_classes:
         return train
-    values = np.zeros((len(train), len(classes)), dtype=np.float32)
+    unknown = 0 if exclusive else np.nan
+    values = np.full((len(train), len(classes)), unknown, dtype=np.float32)
     for index, name in enumerate(classes):
         if name in soft_classes:
-            values[:, index] = train[PROBABILITY + name].fillna(0)
+            values[:, index] = train[PROBABILITY + name].fillna(unknown)
     soft = _is_soft(train)
     if exclusive:
         values[soft] /= values[soft].sum(axis=1, keepdims=True)

@@ -225,14 +225,14 @@ class Head(nn.Module):
         if not self.kind.standardized:
             return
         shares = weights.double().reshape(-1, *[1] * (labels.ndim - 1)) * ~labels.isnan()
-        exact, shares = labels.double().nan_to_num(), shares / shares.sum(dim=0)
+        exact, shares = labels.double().nan_to_num(), shares / shares.sum(dim=0).clamp(min=1e-12)
         mean = (exact * shares).sum(dim=0)
         deviation = ((exact - mean).square() * shares).sum(dim=0).sqrt()
         self.shift.copy_(mean)
         varies = deviation > 1e-12 * mean.abs()
         self.scale.copy_(torch.where(varies, deviation, 1e-6))
         if self.similarity is not None:
-            low, high = labels[weights > 0].aminmax()
+            low, high = labels[weights > 0].nan_to_num(float(mean)).aminmax()
             self.similarity.copy_(torch.stack([high - low, low - mean]) / self.scale)
 
     def forward(

@@ -53,10 +53,13 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
 
 
 def _calibration(elected: Elected, held_out: OutOfFold) -> Calibration | None:
-    if held_out.probabilities is None or held_out.calibrated is None:
+    kind = elected.ballot.score.kind
+    if not kind.probabilistic:
         return None
+    assert held_out.probabilities is not None
+    assert held_out.calibrated is not None
     both = held_out.probabilities, held_out.calibrated
-    units = [known_units(elected.ballot.score.kind, each, elected.ballot.labels) for each in both]
+    units = [known_units(kind, each, elected.ballot.labels) for each in both]
     error_before, error_after = (expected_calibration_error(*each) for each in units)
     before, after = (reliability(*each) for each in units)
     return Calibration(elected.ensemble.temperature, error_before, error_after, before, after)

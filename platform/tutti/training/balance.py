@@ -47,9 +47,11 @@ class UncertaintyBalance(FixedBalance):
     s would learn to undo a factor of the loss alone.
     """
 
-    def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float], *, device: torch.device) -> None:
+    def __init__(
+        self, tasks: Sequence[Task], weights: Mapping[str, float], *, device: torch.device, ordered: str = "softmax"
+    ) -> None:
         super().__init__(weights)
-        self._factors = {task.name: head_kind(task.kind_name).uncertainty for task in tasks}
+        self._factors = {task.name: head_kind(task.kind_name, ordered=ordered).uncertainty for task in tasks}
         self._log_variances = {task.name: nn.Parameter(torch.zeros((), device=device)) for task in tasks}
 
     def __call__(self, task: str, loss: Tensor, share: float) -> Tensor:
@@ -103,12 +105,21 @@ class DynamicBalance(FixedBalance):
 
 
 def make_balance(
-    kind: str, tasks: Sequence[Task], weights: Mapping[str, float], *, device: torch.device
+    kind: str,
+    tasks: Sequence[Task],
+    weights: Mapping[str, float],
+    *,
+    device: torch.device,
+    ordered: str = "softmax",
 ) -> FixedBalance:
-    """The balance named ``fixed``, ``uncertainty`` or ``dynamic``."""
+    """The balance named ``fixed``, ``uncertainty`` or ``dynamic``.
+
+    Args:
+        ordered: the head of ordered classes.
+    """
     match kind:
         case "uncertainty":
-            return UncertaintyBalance(tasks, weights, device=device)
+            return UncertaintyBalance(tasks, weights, device=device, ordered=ordered)
         case "dynamic":
             return DynamicBalance(tasks, weights)
     return FixedBalance(weights)

@@ -77,7 +77,13 @@ class MultiTaskTrainer(OneDeviceTrainer):
         super().__init__(model=model, args=args, attention=attention, train_dataset=rows, callbacks=[_Hooks(self)])
         self.remove_callback(ProgressCallback)
         self.average = make_average(model, ema_decay=options.ema_decay, swa_epochs=options.swa_epochs)
-        self.balance = make_balance(options.loss_balancing, tasks, options.task_weights, device=args.device)
+        self.balance = make_balance(
+            options.loss_balancing,
+            tasks,
+            options.task_weights,
+            device=args.device,
+            ordered=model.head_options.ordered,
+        )
         self.logged: list[tuple[int, dict[str, float]]] = []
         self._attack = make_attack(options.adversarial, model, epsilon=options.adversarial_epsilon)
         self._attacking = False

@@ -50,7 +50,7 @@ class LabelsHead:
         """Weights as they are, and ``(rows, k, 2)`` float32 weights of the terms for no and for yes."""
         terms = np.nan_to_num(np.stack([1 - labels, labels], axis=2))
         totals = np.einsum("r,rkt->kt", weights.astype(np.float64), terms)
-        occurring = (totals > 0).sum(axis=1, keepdims=True)
+        occurring = (totals > 0).sum(axis=1, keepdims=True).clip(min=1)
         factors = totals.sum(axis=1, keepdims=True) / (occurring * np.where(totals > 0, totals, 1))
         return weights, (terms * factors).astype(np.float32)
 

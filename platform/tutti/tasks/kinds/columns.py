@@ -34,3 +34,12 @@ def of_frame(rows: DataFrame) -> np.ndarray:
     """The labels that ``in_frame`` put there, in the shape of their kind."""
     column = rows["label"]
     return np.stack(column.tolist()) if column.dtype == object and len(column) else column.to_numpy()
+
+
+def as_targets(labels: np.ndarray, outputs: int) -> np.ndarray:
+    """``(rows, outputs)`` float32 to stand beside soft labels: 1 for a row's class, or several labels as they are."""
+    if labels.ndim > 1:
+        return labels.astype(np.float32)
+    targets = np.zeros((len(labels), outputs), dtype=np.float32)
+    targets[np.arange(len(labels)), labels] = 1
+    return targets
