@@ -15,6 +15,7 @@ from tutti.data.clean import clean_text, drop_duplicates, have_texts_of, text_co
 from tutti.data.each import each
 from tutti.data.hold_out import SplitRule, TaskRows, hold_out
 from tutti.data.missed_group import missed_group
+from tutti.data.odd_labels import odd_labels, unjudged_classes
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
 from tutti.data.split import ordered_classes
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError, counted
@@ -90,6 +91,7 @@ def prepare(
     rule = SplitRule(validation, folds, seed, fold_column)
     held_out, settings["split"]["folds"], notices = hold_out({name: rows for name, (rows, *_) in read.items()}, rule)
     notices = [*(notice for spec in specs for notice in read[spec.name][2]), *notices]
+    notices += [notice for rows in held_out.values() if (notice := _unjudged(rows))]
     if not (group or fold_column):
         notices += [notice for spec in specs if (notice := _missed_group(spec, read[spec.name][0]))]
     results = each(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1]))
@@ -190,11 +192,18 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
         _check_values(spec, train["label"])
     else:
         _check_labels(spec, train, classes, parts.get("validation"), soft)
+        notices += odd_labels(train["label"][~_is_soft(train)], source=spec.layout.origin(spec.sources["train"]))
     train, held_out = _with_class_indices(_with_targets(train, classes), classes), parts.pop("validation", None)
     if held_out is not None:
         held_out = _with_class_indices(held_out, classes)
         notices += _leak_notices(spec, train[~train["extra"]], held_out)
     return TaskRows(spec.name, classes, train, held_out), parts, notices
+
+
+def _unjudged(rows: TaskRows) -> str | None:
+    assert rows.validation is not None
+    train, validation = rows.train["label"].to_numpy(), rows.validation["label"].to_numpy()
+    return unjudged_classes(rows.names, train=train, validation=validation, task=rows.task)
 
 
 def _missed_group(spec: TaskSpec, rows: TaskRows) -> str | None:
