@@ -17,6 +17,14 @@ from tutti.errors import Fault, StorageError, nearest
 
 _STRAY = re.compile(r"\..+\.[a-z0-9_]{8}\.(tmp|old)", re.DOTALL)  # names made by tempfile in this module
 
+_LFS = b"version https://git-lfs.github.com/spec/"
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Whether an existing file is what Git LFS leaves in a file's place until it is pulled."""
+    with path.open("rb") as file:
+        return file.read(len(_LFS)) == _LFS
+
 
 @contextmanager
 def storage_faults(path: Path) -> Iterator[None]:

@@ -213,6 +213,21 @@ FILES: dict[str, Sequence[Case]] = {
             write("mood_train.tsv", "t0\ta\tglad\n".encode("utf-16")),
         ),
         Case(
+            "a task file is in Git LFS",
+            ["mood_train.tsv must be the file itself", "run `git lfs pull`"],
+            write("mood_train.tsv", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n"),
+        ),
+        Case(
+            "a path has an environment variable that is not set",
+            ["tasks.mood.validation must name only environment variables that are set", "set TUTTI_NO_DATA"],
+            mood("validation: $TUTTI_NO_DATA/mood_dev.tsv"),
+        ),
+        Case(
+            "labels are amounts, and the metric is one of classes",
+            ["12 different numbers in 12 rows", "name a metric of numbers"],
+            rows("mood_train.tsv", "{n}\tx{n}\t{n}.25"),
+        ),
+        Case(
             "a validation label was never trained",
             ["mood_dev.tsv", "'angry' in 1 row"],
             both(mood("validation: mood_dev.tsv"), write("mood_dev.tsv", "d0\tsun\tglad\nd1\tno\tangry\n")),
@@ -447,7 +462,7 @@ FILES: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a JSON file is one object",
-            ["one object over many lines, with the keys 'rows'", "write the array of its rows alone"],
+            ["one object, with the keys 'rows'", "write the array of its rows alone"],
             both(
                 task(TABLE.replace("csv", "json")), write("topic.json", '{\n  "rows": [\n    {"sentence": "a"}\n]}\n')
             ),

@@ -23,6 +23,26 @@ Faults = Callable[..., list[str]]
             "3: x\nbackbone:",
             "3 must be a known key; got an unknown one; known here: study, backbone, tasks",
         ),
+        (
+            "backbone:",
+            "Model-Name:",
+            "Model-Name must be a known key; got an unknown one; did you mean 'backbone'? Correct",
+        ),
+        (
+            "    test:",
+            "    dev:",
+            "tasks.topic.dev must be a known key; got an unknown one; did you mean 'validation'?",
+        ),
+        (
+            "    test:",
+            "    labels:",
+            "tasks.topic.labels must be a known key; got an unknown one; remove it: the classes",
+        ),
+        (
+            "data/topic_train.csv",
+            "[a.csv, b.csv]",
+            "tasks.topic.train must be a text; got a list; name one file, with all",
+        ),
         ("study: little", "study: 5", "study must be a text; got 5; put it in quotes if it is meant as a text."),
         (
             "study: little",

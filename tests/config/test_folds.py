@@ -40,7 +40,7 @@ def test_groups_are_a_column_of_all_tasks_or_of_some(faults: Faults, changed: Ch
     path = changed()
     assert load_study(path, overrides=["split.group=text"]).split.group_of("topic") == "text"
     assert load_study(path, overrides=["split.group.topic=text"]).split.group_of("mood") is None
-    message = "must be a text; got a list; put it in quotes if it is meant as a text."
+    message = "must be a text; got a list; write one text in its place."
     assert message in faults(path, overrides=["split.group=[text]"])[0]
 
 

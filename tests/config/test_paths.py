@@ -30,6 +30,21 @@ def test_paths_in_home_named_sets_extra_rows_and_storage_are_resolved(
     assert config.storage.path == tmp_path.parent / "studies"
 
 
+def test_environment_variables_in_paths_are_replaced_and_must_be_set(
+    changed: Changed, faults: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUTTI_TEST_DATA", str(tmp_path / "data"))
+    storage = "storage: {path: $TUTTI_TEST_DATA/a$b}\n"
+    path = changed("data/topic_test.csv", "${TUTTI_TEST_DATA}/topic_test.csv", add=storage)
+    config = load_study(path)
+    assert config.tasks["topic"].test_sets() == {"test": str(tmp_path / "data" / "topic_test.csv")}
+    assert config.storage.path == tmp_path / "data" / "a$b"
+    monkeypatch.delenv("TUTTI_TEST_DATA")
+    told = [message.partition(": ")[2] for message in faults(path)]
+    assert [text.partition(" must ")[0] for text in told] == ["storage.path", "tasks.topic.test"]
+    assert all(text.endswith("set TUTTI_TEST_DATA, or write the path out.") for text in told)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [

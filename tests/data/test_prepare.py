@@ -234,11 +234,16 @@ def test_validation_rows_that_are_training_rows_are_counted_and_all_are_refused(
         TaskFileError, match=r"validation.tsv must have rows that are not trained on; got .* all 2 rows"
     ):
         run_preparation(replace(spec, cleaning=clean), folder="second")
-    assert run_preparation(make_spec("C", train=TRAIN, validation=[("x", "new", "no")]), folder="c").notices == ()
+    assert (
+        run_preparation(
+            make_spec("C", train=TRAIN, validation=[("x", "new", "no"), ("y", "newer", "yes")]), folder="c"
+        ).notices
+        == ()
+    )
 
 
 def test_notices_are_kept_with_the_prepared_rows(make_spec: MakeSpec, run_preparation: Any) -> None:
-    spec = make_spec(train=TRAIN, validation=[("v", "text 3", "no"), ("w", "new", "no")])
+    spec = make_spec(train=TRAIN, validation=[("v", "text 3", "no"), ("w", "new", "yes")])
     first = run_preparation(spec)
     assert len(first.notices) == 1
     assert run_preparation(spec).notices == first.notices

@@ -165,6 +165,21 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_encoder(str(tmp_path / "nowhere"))
 
 
+def test_a_folder_of_a_backbone_s_folder_is_told_with_that_one(tmp_path: Path) -> None:
+    inner = tmp_path / "models--a--b" / "snapshots" / "1f"  # as the hub's cache has it
+    inner.mkdir(parents=True)
+    (inner / "config.json").write_text("{}")
+    with pytest.raises(BackboneError, match=f"a folder without one; name '{inner}', which has one"):
+        load_encoder(str(tmp_path / "models--a--b"))
+
+
+def test_a_backbone_that_git_lfs_has_not_pulled_is_told_with_its_files(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n")
+    with pytest.raises(BackboneError, match=r"pointers of Git LFS in place of model.safetensors; run `git lfs pull`"):
+        load_encoder(str(tmp_path))
+
+
 def test_a_folder_without_config_is_named(tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match=r"a folder with a config\.json"):
         load_encoder(str(tmp_path))

@@ -204,6 +204,11 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         rows_of(str(tmp_path))
 
 
+def test_a_zero_byte_in_a_text_is_told_apart_from_a_binary_file(write: Write) -> None:
+    with pytest.raises(TaskFileError, match=r"got a zero byte at offset 250; take it out"):
+        Competition().read(write(b"0\t" + b"a" * 248 + b"\0 b\tyes\n"), labelled=True)
+
+
 def test_a_binary_file_is_named_as_such(write: Write) -> None:
     with pytest.raises(TaskFileError, match=r"got a binary file \(a zero byte at offset 3\)"):
         rows_of(write(b"PAR\x00\x01"))

@@ -122,6 +122,20 @@ def test_another_separator_is_read_where_it_makes_the_named_columns_and_told(
     assert re.search(r"its columns are separated by a \w", Table().notices(source)[0])
 
 
+def test_quoted_cells_of_a_tab_separated_file_are_told_and_read_so_only_where_its_header_is_quoted(
+    write: Write,
+) -> None:
+    row = '"say ""hi"" now"'
+    source = write(f'text\tlabel\n{row}\t1\n"a" or "b"\t0\n""\t1\n', "rows.tsv")
+    assert Table().read(source, labelled=False)["text"].tolist() == [row, '"a" or "b"', '""']
+    [notice] = Table().notices(source)
+    assert "1 row has cells quoted as in a CSV file, whose quotation marks are read as text" in notice
+    source = write(f'"text"\t"label"\n{row}\t"1"\n', "all.tsv")
+    assert Table().read(source, labelled=True).to_numpy().tolist() == [["0", 'say "hi" now', "1"]]
+    assert "named in quotation marks" in Table().notices(source)[0]
+    assert Table().notices(write('text\tlabel\n"a" or "b"\t0\n', "plain.tsv")) == ()
+
+
 def test_a_separator_that_the_named_columns_do_not_need_is_part_of_a_name(write: Write) -> None:
     source = write("text;label,text,label\nx,a;b,1\n", "rows.csv")
     assert Table().read(source, labelled=True).to_numpy().tolist() == [["0", "a;b", "1"]]
@@ -233,7 +247,11 @@ def test_a_json_array_of_objects_is_read_as_json_lines_are(write: Write, indent:
         ("[]", "must have at least one row; got none"),
         (
             '{\n "data": [\n {"text": "a"}\n ]\n}',
-            "got one object over many lines, with the keys 'data'; write the array",
+            "got one object, with the keys 'data'; write the array",
+        ),
+        (
+            '{"text": {"0": "a", "1": "b"}, "label": {"0": 1, "1": 2}}',
+            r"keys 'text', 'label'; .* \(pandas: orient='rec",
         ),
     ],
 )

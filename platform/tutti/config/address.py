@@ -1,4 +1,4 @@
-"""Addresses of servers and databases, which may contain a password, and those that stand where a path has to."""
+"""Addresses of servers and databases, which may contain a password, and what stands where a path has to."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SERVER_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*(?=@)")
 _DATABASE_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):(?:[^?\s]*|\S*)(?=@)")  # may contain "/", even "?" before "@"
 _STORAGE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")  # pathlib makes s3:/bucket of s3://bucket
+_VARIABLE = re.compile(r"\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Z_][A-Z0-9_]*)\})")  # as $SCRATCH or ${SCRATCH}, not a$b
 _FROM_GATEWAYS = {407, 502, 503, 504}  # statuses of one that cannot or may not pass a request on
 _PASSWORD_OPTION = re.compile(r"(?<=[?&])(?:ssl)?password=[^&#\s]*&?")
 
@@ -27,11 +28,20 @@ def without_password(address: str) -> str:
     return _PASSWORD_OPTION.sub("", password.sub(r"\1", address)).rstrip("?&")
 
 
-def address_fault(path: str | Path, *, what: str) -> Fault | None:
-    """The fault of an address in place of a path, such as ``s3://bucket/studies``; None for a path.
+def with_variables(path: str) -> str:
+    """The path with the values of the environment variables in it, as ``$SCRATCH`` or ``${SCRATCH}``, that are set."""
+    return _VARIABLE.sub(lambda match: os.environ.get(match[1] or match[2], match[0]), path)
 
-    It would name a folder ``s3:`` of the current one, on this machine's own disk.
+
+def address_fault(path: str | Path, *, what: str) -> Fault | None:
+    """The fault of an address in place of a path, such as ``s3://bucket/studies``, or of a variable that is not set.
+
+    They would name a folder ``s3:`` or ``$SCRATCH`` of the current one, on this machine's own disk. None for a path.
     """
+    if unset := _VARIABLE.search(with_variables(str(path))):
+        name = unset[1] or unset[2]
+        rule, remedy = "name only environment variables that are set", f"set {name}, or write the path out"
+        return Fault(what, rule, f"{str(path)!r}, and no {name}", remedy)
     scheme = _STORAGE.match(str(path))
     if not scheme:
         return None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tutti.config.address import address_fault, has_place
+from tutti.config.address import address_fault, has_place, with_variables
 from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.raw import section
 from tutti.errors import Fault, StudyError, nearest
@@ -28,8 +28,8 @@ _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 
 def absolute(path: str, folder: Path) -> Path:
-    """``path`` with ``~`` expanded, relative to ``folder``. Symbolic links are not resolved."""
-    expanded = Path(path)
+    """``path`` with ``~`` and environment variables expanded, relative to ``folder``. Links are not resolved."""
+    expanded = Path(with_variables(path))
     with suppress(RuntimeError):  # ~name where no user has that name: it may be the name of a file
         expanded = expanded.expanduser()
     return Path(os.path.normpath(folder.absolute() / expanded))

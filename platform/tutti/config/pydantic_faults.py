@@ -10,6 +10,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tutti.config.numbers import members
+from tutti.config.other_names import nearest_name
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, nearest
 
@@ -92,7 +93,7 @@ def _phrases(details: ErrorDetails, *, keys: Sequence[str], raw: Any, model: typ
         return "be given", "nothing", f"add `{keys[-1]}:`"
     if kind == "extra_forbidden":
         known = _known_keys(model, keys[:-1], raw)
-        return "be a known key", "an unknown one", nearest(keys[-1], known, otherwise=f"known here: {', '.join(known)}")
+        return "be a known key", "an unknown one", nearest_name(keys[-1], known)
     if kind in ("literal_error", "union_tag_invalid"):
         choices = re.findall(r"'([^']*)'", str(context.get("expected") or context["expected_tags"]))
         got = show(context["tag"]) if "tag" in context else got
@@ -112,6 +113,9 @@ def _phrases(details: ErrorDetails, *, keys: Sequence[str], raw: Any, model: typ
         return rule, specific or got, "correct it"
     if kind == "unknown_name":  # of a validator that knows what may be meant
         return context["rule"], got, context["remedy"]
+    if kind == "string_type" and isinstance(details["input"], list | dict):
+        is_file = keys[-1] in ("train", "validation", "unlabeled")
+        return "be a text", got, "name one file, with all rows" if is_file else "write one text in its place"
     if kind in _FIXED:
         is_tag = details["loc"][-1:] == ("file",) and keys[-1:] != ["file"]  # of a union's member, and not a key
         rule, remedy = _FILE_OR_SETS if is_tag else _FIXED[kind]

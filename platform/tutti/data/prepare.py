@@ -16,6 +16,7 @@ from tutti.data.clean import clean_text, drop_duplicates, have_texts_of, text_co
 from tutti.data.each import each
 from tutti.data.hold_out import SplitRule, TaskRows, hold_out
 from tutti.data.missed_group import missed_group
+from tutti.data.odd_labels import odd_labels, unjudged_classes
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
 from tutti.data.several_labels import several_labels
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
@@ -94,6 +95,7 @@ def prepare(
     rule = SplitRule(validation, folds, seed, fold_column)
     held_out, settings["split"]["folds"], notices = hold_out({name: rows for name, (rows, *_) in read.items()}, rule)
     notices = [*(notice for spec in specs for notice in read[spec.name][2]), *notices]
+    notices += [notice for rows in held_out.values() if (notice := _unjudged(rows))]
     if not (group or fold_column):
         notices += [notice for spec in specs if (notice := _missed_group(spec, read[spec.name][0]))]
     results = each(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1], folder))
@@ -191,10 +193,13 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     if spec.cleaning.duplicates:
         train = drop_duplicates(train)
     kind, held_out = spec.kind, parts.pop("validation", None)
-    names = kind.names_of(train["label"][~_is_soft(train)], spec.layout.class_order(spec.sources["train"]))
+    cells = train["label"][~_is_soft(train)]
+    names = kind.names_of(cells, spec.layout.class_order(spec.sources["train"]))
     _check_labels(spec, _label_cells(spec, train, held_out), names, soft)
-    if kind.exclusive and (notice := several_labels(names, column=_label_column(spec))):
-        notices.append(f"{spec.name}: {notice}")
+    if kind.exclusive:
+        notices += odd_labels(cells, source=spec.layout.origin(spec.sources["train"]))
+        if notice := several_labels(names, column=_label_column(spec)):
+            notices.append(f"{spec.name}: {notice}")
     train = _with_targets(train, names, exclusive=kind.exclusive)
     train = in_frame(train, kind.parse(train["label"].tolist(), names))
     if held_out is not None:
@@ -207,6 +212,14 @@ def _label_column(spec: TaskSpec) -> str:
     """The column of labels in the task's files, as a study file names it."""
     columns = getattr(spec.layout, "columns", spec.layout)
     return getattr(columns, "label", None) or "label"
+
+
+def _unjudged(rows: TaskRows) -> str | None:
+    assert rows.validation is not None
+    if not rows.kind.exclusive:
+        return None
+    train, validation = of_frame(rows.train), of_frame(rows.validation)
+    return unjudged_classes(rows.names, train=train, validation=validation, task=rows.task)
 
 
 def _missed_group(spec: TaskSpec, rows: TaskRows) -> str | None:

@@ -17,6 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging
 
 from tutti.errors import BackboneError, Fault, TrialError, first_line
+from tutti.files import is_lfs_pointer
 from tutti.modeling.adapters import (
     Adapter,
     Base,
@@ -307,13 +308,18 @@ def check_backbone_folder(backbone: str) -> None:
     """Checks a backbone that is a folder; does nothing for one that can only be a hub id.
 
     Raises:
-        BackboneError: if the folder does not exist or has no config.json.
+        BackboneError: if the folder does not exist, has no config.json, or has pointers of Git LFS.
     """
     folder = Path(backbone).expanduser()
     what = f"the backbone {backbone!r}"
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise BackboneError(Fault(what, "be a folder with a config.json", "a folder without one", REMEDY))
+            inner = [file.parent for depth in ("*", "*/*") for file in folder.glob(f"{depth}/config.json")]
+            remedy = f"name {str(inner[0])!r}, which has one" if inner else REMEDY  # a cache has it under snapshots/
+            raise BackboneError(Fault(what, "be a folder with a config.json", "a folder without one", remedy))
+        if pointers := [file.name for file in sorted(folder.iterdir()) if file.is_file() and is_lfs_pointer(file)]:
+            got, remedy = f"pointers of Git LFS in place of {', '.join(pointers)}", "run `git lfs pull` in it"
+            raise BackboneError(Fault(what, "hold its files themselves", got, remedy))
     elif folder.exists():
         raise BackboneError(Fault(what, "be a folder or a hub id", "a file", REMEDY))
     elif backbone.startswith((".", "/", "~")) or backbone.count("/") > 1:

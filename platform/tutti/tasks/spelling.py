@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 
 _WHOLE = re.compile(r"\+?(-?)([0-9]+)(?:\.0+)?")  # a whole number, as different tools write one
@@ -15,6 +16,12 @@ def plain(label: str) -> str:
     if whole := _WHOLE.fullmatch(label):
         return f"{whole[1]}{whole[2].lstrip('0') or '0'}"
     return label.casefold() if label.casefold() in _DIGITS else label
+
+
+def look(label: str) -> str:
+    """The same for labels that a person takes for one: in letters of any case or width, with invisible characters."""
+    seen = "".join(sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf")
+    return " ".join(plain(seen).casefold().split())
 
 
 def _folded(label: str) -> str:
@@ -33,7 +40,7 @@ _STYLES: tuple[Callable[[str], str], ...] = (str, plain, _decimal, str.upper, st
 
 
 def is_placeholder(label: str) -> bool:
-    """Whether a label of a sample submission says nothing of the task's labels."""
+    """Whether a label may stand for one that is not there, as in a sample submission, which says nothing by it."""
     return label.strip().casefold() in _PLACEHOLDERS
 
 

@@ -12,7 +12,7 @@ from tutti.errors import Fault
 from tutti.tasks.layouts.broken import LineRows, Rows
 from tutti.tasks.layouts.reading import CellCheck, FileSource, checked_frame
 from tutti.tasks.layouts.several import joined, listed
-from tutti.tasks.layouts.tabs import lines_of, write_lines
+from tutti.tasks.layouts.tabs import lines_of, quoted_notice, write_lines
 
 # How the first column of a header is called, and other ones.
 _IDS = ("id", "index", "idx", "guid")
@@ -45,6 +45,10 @@ class Competition(FileSource):
         line_rows = self._line_rows(source, labelled=False)
         for found in line_rows.blocks(lines_of(source), rows, first_line=1):
             yield _frame(line_rows, found, unique=False)
+
+    def notices(self, source: str) -> tuple[str, ...]:
+        notice = quoted_notice(source)
+        return () if notice is None else (notice,)
 
     def write(self, rows: DataFrame, path: Path) -> None:
         if self.separator is not None:

@@ -1,4 +1,7 @@
-"""Tables of text with a header: CSV (RFC 4180) and tab-separated values (no quoting). Other separators are noticed."""
+"""Tables of text with a header: CSV (RFC 4180) and tab-separated values (no quoting, unless the header has it).
+
+Other separators and quoted cells are noticed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from itertools import chain
 from tutti.errors import Fault
 from tutti.tasks.layouts.packed import opened_text
 from tutti.tasks.layouts.reading import Block, check_names, check_text, raise_any
-from tutti.tasks.layouts.tabs import blocks_of, lines_of, split_columns
+from tutti.tasks.layouts.tabs import blocks_of, lines_of, quoted_notice, split_columns
 
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 
@@ -26,16 +29,20 @@ def delimited_blocks(source: str, limit: int | None, *, suffix: str, wanted: Set
     """
     check_text(source)
     separator = _separator(source, suffix, wanted)
-    return (
-        _tsv_blocks(source, limit) if (suffix, separator) == (".tsv", "\t") else _csv_blocks(source, limit, separator)
-    )
+    if (suffix, separator) == (".tsv", "\t") and not _is_quoted(source):
+        return _tsv_blocks(source, limit)
+    return _csv_blocks(source, limit, separator)
 
 
-def separator_notice(source: str, *, suffix: str, wanted: Set[str]) -> str | None:
-    """One sentence where a file has another separator than its suffix says."""
+def dialect_notice(source: str, *, suffix: str, wanted: Set[str]) -> str | None:
+    """One sentence where a file has another separator than its suffix says, or quoted cells where it says none."""
     separator = _separator(source, suffix, wanted)
-    usual = separator == _usual(suffix)
-    return None if usual else f"{source}: its columns are separated by a {_SEPARATORS[separator]}, and read so"
+    if separator != _usual(suffix):
+        return f"{source}: its columns are separated by a {_SEPARATORS[separator]}, and read so"
+    if suffix != ".tsv":
+        return None
+    quoted = f"{source}: its columns are named in quotation marks, so cells are read without those around them"
+    return quoted if _is_quoted(source) else quoted_notice(source)
 
 
 def _usual(suffix: str) -> str:
@@ -47,14 +54,22 @@ def _separator(source: str, suffix: str, wanted: Set[str]) -> str:
 
     Where it has none of them with any, and is one column, the separator is the one that makes most columns of it.
     """
-    usual = _usual(suffix)
-    with opened_text(source) as file:
-        line = next((line for line in file if line.strip()), "").split("\r")[0].rstrip("\n")
+    usual, line = _usual(suffix), _header(source)
     columns = {separator: _cells(line, separator) for separator in (usual, *_SEPARATORS)}
     best = max(columns, key=lambda separator: len(wanted & {*columns[separator]}))
     if wanted & {*columns[best]} or len(columns[usual]) > 1:
         return best
     return max(columns, key=lambda separator: len(columns[separator]))
+
+
+def _header(source: str) -> str:
+    with opened_text(source) as file:
+        return next((line for line in file if line.strip()), "").split("\r")[0].rstrip("\n")
+
+
+def _is_quoted(source: str) -> bool:
+    """Whether the names of all columns of a tab-separated file are quoted."""
+    return all(len(name) > 2 and name[0] == name[-1] == '"' for name in _header(source).split("\t"))
 
 
 def _cells(line: str, separator: str) -> list[str]:

@@ -69,6 +69,8 @@ def _items_of_lines(source: str) -> Iterator[_Item]:
             remedy = "write one row per line, and each key once"
             yield number, Fault(f"{source}, line {number}", "be one JSON object", _why(error), remedy)
             continue
+        if number == 1 and isinstance(row, dict) and row and all(isinstance(cells, dict) for cells in row.values()):
+            _check_no_object_of_many_lines(source)
         yield number, _row(row, f"{source}, line {number}", remedy="write one row per line")
 
 
@@ -94,14 +96,17 @@ def _row(row: Any, what: str, *, remedy: str) -> dict[str, Any] | Fault:
 
 
 def _check_no_object_of_many_lines(source: str) -> None:
-    """Refuses a file that is a single object as a whole, such as ``{"data": [...]}``, instead of each of its lines."""
+    """Refuses a file that is a single object as a whole, such as ``{"data": [...]}``, instead of each of its lines.
+
+    pandas writes columns so, unless it is told otherwise.
+    """
     with opened_text(source) as file:
         try:
             whole = _decode(file.read())
         except (ValueError, RecursionError):
             return
     keys = ", ".join(map(repr, [*whole][:_SHOWN])) + (", ..." if len(whole) > _SHOWN else "")
-    got, remedy = f"one object over many lines, with the keys {keys}", "write the array of its rows alone"
+    got, remedy = f"one object, with the keys {keys}", "write the array of its rows alone (pandas: orient='records')"
     raise TaskFileError(Fault(source, _RULE, got, remedy))
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError
-from tutti.files import nearest_file, sha256_of
+from tutti.files import is_lfs_pointer, nearest_file, sha256_of
 from tutti.tasks.layouts.packed import opened, packing
 
 FAULTS_SHOWN = 10
@@ -29,6 +29,7 @@ UNREADABLE = (OSError, ValueError, OverflowError, pa.ArrowNotImplementedError, p
 
 _ROW = re.compile(r"(.*), (line|row) ([0-9]+)", re.DOTALL)  # what a fault of one row is about
 _CHUNK = 2**16  # bytes
+_RARE = 100  # a text has one zero byte in more bytes than these, if a faulty program has written some
 
 
 class FileSource:
@@ -59,8 +60,10 @@ def existing_file(source: str) -> Path:
     path = Path(source)
     try:
         if path.is_file():
-            with path.open("rb"):
-                return path
+            if is_lfs_pointer(path):
+                got, remedy = "a pointer of Git LFS in its place", "run `git lfs pull` in its repository"
+                raise TaskFileError(Fault(source, "be the file itself", got, remedy))
+            return path
         if path.is_dir():
             raise TaskFileError(Fault(source, "be a file", "a folder", "name a file in it"))
     except OSError as error:
@@ -82,12 +85,16 @@ def check_text(source: str) -> None:
     with opened(source) as file:
         while content := file.read(_CHUNK):
             if offset == 0 and content.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise TaskFileError(Fault(source, "be UTF-8", "UTF-16", "save the file as UTF-8"))
+                raise TaskFileError(
+                    Fault(source, "be UTF-8", "UTF-16", "save the file as UTF-8 (iconv -f UTF-16 -t UTF-8)")
+                )
             if (zero := content.find(b"\0")) >= 0:
                 got, remedy = (
                     f"a binary file (a zero byte at offset {offset + zero})",
                     "name the text file itself, unpacked",
                 )
+                if content.count(b"\0") * _RARE < len(content):
+                    got, remedy = f"a zero byte at offset {offset + zero}", "take it out (tr -d '\\000')"
                 if packing(source) == "workbook":
                     got, remedy = "a workbook of Excel", "use the layout table, which reads it, or save it as text"
                 raise TaskFileError(Fault(source, "be a text file", got, remedy))
@@ -116,7 +123,7 @@ def _decode(
                 f"{source}, line {place}",
                 "be UTF-8",
                 f"byte 0x{content[error.start]:02x} at offset {offset + error.start}",
-                "save the file as UTF-8 (a Chinese one is often GB18030: iconv -f GB18030 -t UTF-8)",
+                "save the file as UTF-8 (iconv -f GB18030 -t UTF-8 for Chinese text, -f WINDOWS-1252 for Western)",
             )
         ) from error
 

@@ -19,7 +19,7 @@ from tutti.config.template import columns_of as columns_in
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.files import whole_file, write_whole
 from tutti.tasks.layouts import packed, workbook
-from tutti.tasks.layouts.delimited import delimited_blocks, separator_notice
+from tutti.tasks.layouts.delimited import delimited_blocks, dialect_notice
 from tutti.tasks.layouts.ids import WHOLE_FLOATS, id_columns, id_text
 from tutti.tasks.layouts.json_rows import json_blocks
 from tutti.tasks.layouts.reading import (
@@ -38,6 +38,14 @@ from tutti.tasks.layouts.tabs import write_lines
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 """Of the tables that can be written. Read are workbooks too, and all of them packed."""
+_TEXTS = ("", ".txt", ".tab", ".data", ".dat", ".text", ".ndjson")  # which may be tables under another name
+_SAVED = {
+    ".xls": workbook.SUFFIX,
+    ".feather": ".parquet",
+    ".arrow": ".parquet",
+    ".pkl": ".parquet",
+    ".pickle": ".parquet",
+}
 _ROWS = 4096  # that are looked at together for their ids
 _SPLIT_KEYS = {"group": "split.group", "fold": "split.fold_column", "weight": "row_weight"}  # which name these columns
 
@@ -134,7 +142,7 @@ class Table(FileSource):
         match _format(source):
             case ".csv" | ".tsv" as suffix:
                 wanted = {"id", *self.wanted(self.names(labelled=True))}
-                notice = separator_notice(source, suffix=suffix, wanted=wanted)
+                notice = dialect_notice(source, suffix=suffix, wanted=wanted)
             case workbook.SUFFIX:
                 notice = workbook.sheet_notice(source)
             case _:
@@ -297,7 +305,9 @@ def _format(source: str) -> str:
     if suffix not in (*SUFFIXES, workbook.SUFFIX):
         rule = f"end in {', '.join(SUFFIXES)} or {workbook.SUFFIX}, which {' or '.join(packed.SUFFIXES)} may follow"
         got = (repr(suffix) if suffix else "no suffix") + ("" if name == source else f", unpacked to {name}")
-        remedy = f"save it as {workbook.SUFFIX}" if suffix == ".xls" else "rename the file, or use another layout"
+        remedy = (
+            "rename the file, or use another layout" if suffix in _TEXTS else f"save it as {_SAVED.get(suffix, '.csv')}"
+        )
         raise TaskFileError(Fault(source, rule, got, remedy))
     return suffix
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from pathlib import Path
 from typing import TypeVar
 
-from tutti.errors import Fault
+from tutti.errors import Fault, counted
 from tutti.files import write_whole
 from tutti.tasks.layouts.packed import opened_text
 from tutti.tasks.layouts.reading import check_text
 
 Item = TypeVar("Item")
+_QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # a cell with quotation marks as CSV programs write it
 _TO_SPACES = str.maketrans("\t\n", "  ")
 
 
@@ -34,6 +36,17 @@ def lines_of(source: str) -> Iterator[str]:
             yield from repeat("", empty)
             empty = 0
             yield content
+
+
+def quoted_notice(source: str) -> str | None:
+    """One sentence where cells are quoted, as pandas writes those that hold quotation marks: they are read as text."""
+    lines = (line for line in lines_of(source) if '""' in line)
+    quoted = sum(any(map(_QUOTED.fullmatch, line.split("\t"))) for line in lines)
+    if not quoted:
+        return None
+    rows = f"{counted(quoted, 'row')} {'has' if quoted == 1 else 'have'} cells quoted as in a CSV file"
+    remedy = "whose quotation marks are read as text; to read them without, make it a .csv file of the layout table"
+    return f"{source}: {rows}, {remedy}"
 
 
 def blocks_of(items: Iterator[Item], rows: int) -> Iterator[list[Item]]:
