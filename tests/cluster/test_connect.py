@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -206,6 +207,27 @@ def test_a_ray_that_was_interrupted_while_it_starts_is_not_started_again(monkeyp
     with pytest.raises(KeyboardInterrupt), connected(**one):
         raise AssertionError("nothing runs without Ray")
     assert began == ["local"]
+
+
+def test_workers_have_the_python_of_a_driver_that_uv_runs(tmp_path):
+    code = """
+from tutti.cluster import connect
+
+def start(address):
+    from ray._private import worker
+    print("environment:", worker._maybe_modify_runtime_env(None, False))
+    raise SystemExit
+
+connect._start_interruptibly = start
+with connect.connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1):
+    pass
+"""
+    python = shlex.quote(sys.executable)
+    (tmp_path / "run").write_text(f"{python} -c {shlex.quote(code)}; exit 0")  # a last command would take bash's place
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    uv_run = ["bash", "-c", "exec -a uv bash run"]  # a process with the command line of `uv run`
+    run = subprocess.run(uv_run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert run.stdout == "environment: None\n", run.stderr
 
 
 def test_a_ray_is_gone_once_several_of_its_processes_have_ended():

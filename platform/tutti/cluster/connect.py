@@ -86,8 +86,10 @@ def connected(
         UserError, ClusterError: as ``check_cluster`` does, or if Ray does not start.
         ResourcesError: if the cluster is too small for one trial.
     """
-    # Each trial has several small actors. With few CPUs Ray would warn of too many processes.
+    # Ray reads both when it is imported. Each trial has several small actors: with few CPUs Ray would warn of too many
+    # processes. Under `uv run` each worker would get an environment of its own, in a copy of the current folder.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "PYTHON worker processes have been started")
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     import ray
 
     check_cluster()
