@@ -80,6 +80,17 @@ def test_a_folder_whose_path_is_too_long_for_ray_is_told_with_what_to_set(monkey
         pass
 
 
+def test_a_folder_in_which_ray_may_not_write_is_told_with_what_to_set(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "file"))
+    with (
+        pytest.raises(ClusterError, match="got .*Not a directory.*; set RAY_TMPDIR to a folder .* you may write"),
+        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
+    ):
+        pass
+
+
 @pytest.mark.parametrize(("failures", "begins"), [(1, True), (2, False)])
 def test_a_ray_of_our_own_that_did_not_start_in_time_is_started_once_more(monkeypatch, failures, begins):
     began = []

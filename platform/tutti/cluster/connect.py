@@ -197,6 +197,8 @@ def _start_interruptibly(address: str | None) -> None:
             raise _no_answer(address, first_line(error)) from error
         if "AF_UNIX path" in str(error):  # the system limits the paths of sockets, which are below $TMPDIR
             remedy = "set RAY_TMPDIR to a folder with a short path, such as /tmp"
+        elif isinstance(error, OSError) and error.filename:  # below $RAY_TMPDIR, or else /tmp
+            remedy = "set RAY_TMPDIR to a folder with a short path in which you may write"
         else:
             remedy = "see what else keeps this machine busy, and run the command again"
         raise ClusterError(Fault("a Ray on this machine", "answer", first_line(error), remedy)) from error
