@@ -85,7 +85,7 @@ def test_a_folder_in_which_ray_may_not_write_is_told_with_what_to_set(monkeypatc
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "file"))
     with (
-        pytest.raises(ClusterError, match="got .*Not a directory.*; set RAY_TMPDIR to a folder .* you may write"),
+        pytest.raises(ClusterError, match=r"got .*Not a directory.*; set RAY_TMPDIR to a folder .* you may write"),
         connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
     ):
         pass
