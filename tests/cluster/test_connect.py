@@ -241,6 +241,20 @@ with connect.connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurre
     assert run.stdout == "environment: None\n", run.stderr
 
 
+def test_variables_for_an_older_tune_or_train_reach_neither_the_driver_nor_its_workers(monkeypatch):
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
+    monkeypatch.setenv("TUNE_RESULT_DIR", "/results")
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", "/results")
+    monkeypatch.setenv("RAY_ADDRESS", "http://10.0.0.1:8265")
+    with (
+        pytest.raises(UserError),
+        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
+    ):
+        pass
+    assert not {"TUNE_RESULT_DIR", "RAY_AIR_LOCAL_CACHE_DIR"} & os.environ.keys()
+    assert os.environ["RAY_TRAIN_V2_ENABLED"] == connect.worker_environment()["RAY_TRAIN_V2_ENABLED"] == "1"
+
+
 def test_a_ray_is_gone_once_several_of_its_processes_have_ended():
     with subprocess.Popen(["sleep", "60"]) as first, subprocess.Popen(["sleep", "60"]) as second:
         daemons = [psutil.Process(process.pid) for process in (first, second)]

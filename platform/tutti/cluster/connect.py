@@ -59,7 +59,8 @@ _LOST = Fault(
 def worker_environment() -> dict[str, str]:
     """Environment variables of workers. Values that this process has set take precedence."""
     own = {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
-    return {**own, "MPLBACKEND": "agg"}  # a notebook's own may not be installed, and matplotlib then fails to load
+    # A notebook's MPLBACKEND may not be installed, and matplotlib then fails to load. Older programs need Train's V1.
+    return {**own, "MPLBACKEND": "agg", "RAY_TRAIN_V2_ENABLED": "1"}
 
 
 @contextmanager
@@ -86,10 +87,13 @@ def connected(
         UserError, ClusterError: as ``check_cluster`` does, or if Ray does not start.
         ResourcesError: if the cluster is too small for one trial.
     """
-    # Ray reads both when it is imported. Each trial has several small actors: with few CPUs Ray would warn of too many
+    # Ray reads these when it is imported. Each trial has several small actors: with few CPUs Ray would warn of too many
     # processes. Under `uv run` each worker would get an environment of its own, in a copy of the current folder.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "PYTHON worker processes have been started")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    os.environ["RAY_TRAIN_V2_ENABLED"] = "1"
+    for name in ("TUNE_RESULT_DIR", "RAY_AIR_LOCAL_CACHE_DIR"):  # of older versions, which Tune refuses
+        os.environ.pop(name, None)
     import ray
 
     check_cluster()
