@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -74,6 +75,17 @@ def test_a_folder_whose_path_is_too_long_for_ray_is_told_with_what_to_set(monkey
     monkeypatch.setattr(connect, "_start", refuse)
     with (
         pytest.raises(ClusterError, match=r"AF_UNIX path length .*; set RAY_TMPDIR to a folder with a short path"),
+        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
+    ):
+        pass
+
+
+def test_a_folder_in_which_ray_may_not_write_is_told_with_what_to_set(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "file"))
+    with (
+        pytest.raises(ClusterError, match=r"got .*Not a directory.*; set RAY_TMPDIR to a folder .* you may write"),
         connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
     ):
         pass
@@ -206,6 +218,41 @@ def test_a_ray_that_was_interrupted_while_it_starts_is_not_started_again(monkeyp
     with pytest.raises(KeyboardInterrupt), connected(**one):
         raise AssertionError("nothing runs without Ray")
     assert began == ["local"]
+
+
+def test_workers_have_the_python_of_a_driver_that_uv_runs(tmp_path):
+    code = """
+from tutti.cluster import connect
+
+def start(address):
+    from ray._private import worker
+    print("environment:", worker._maybe_modify_runtime_env(None, False))
+    raise SystemExit
+
+connect._start_interruptibly = start
+with connect.connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1):
+    pass
+"""
+    python = shlex.quote(sys.executable)
+    (tmp_path / "run").write_text(f"{python} -c {shlex.quote(code)}; exit 0")  # a last command would take bash's place
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    uv_run = ["bash", "-c", "exec -a uv bash run"]  # a process with the command line of `uv run`
+    run = subprocess.run(uv_run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert run.stdout == "environment: None\n", run.stderr
+
+
+def test_variables_for_an_older_tune_or_train_reach_neither_the_driver_nor_its_workers(monkeypatch):
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
+    monkeypatch.setenv("TUNE_RESULT_DIR", "/results")
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", "/results")
+    monkeypatch.setenv("RAY_ADDRESS", "http://10.0.0.1:8265")
+    with (
+        pytest.raises(UserError),
+        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
+    ):
+        pass
+    assert not {"TUNE_RESULT_DIR", "RAY_AIR_LOCAL_CACHE_DIR"} & os.environ.keys()
+    assert os.environ["RAY_TRAIN_V2_ENABLED"] == connect.worker_environment()["RAY_TRAIN_V2_ENABLED"] == "1"
 
 
 def test_a_ray_is_gone_once_several_of_its_processes_have_ended():

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 import requests
 from mlflow import MlflowClient
+from mlflow import cli as mlflow_cli
 
 from tutti.errors import TrackingError, UserError
 from tutti.records import TrialState
@@ -26,7 +27,9 @@ PNG = b"\x89PNG\r\n\x1a\n of sorts"
 
 
 @pytest.mark.slow
-def test_the_server_shows_the_runs_and_the_pictures_of_a_local_study(uri, tmp_path):
+def test_the_server_shows_the_runs_and_the_pictures_of_a_local_study(uri, tmp_path, monkeypatch):
+    for name, value in {"STATIC_PREFIX": "/team", "SERVER_ALLOWED_HOSTS": "a.example", "ARTIFACTS_ONLY": "1"}.items():
+        monkeypatch.setenv(f"MLFLOW_{name}", value)  # of another server
     tracker = MlflowTracker(uri, experiment="s", artifact_location=str(tmp_path / "artifacts"))
     tracker.start_study(**NONE, files=[])
     tracker.start_trial("t0000", number=0, parameters={"lr": 0.1}, tags={})
@@ -45,6 +48,10 @@ def test_the_server_shows_the_runs_and_the_pictures_of_a_local_study(uri, tmp_pa
     with pytest.raises(requests.exceptions.ConnectionError):
         requests.get(url, timeout=5)
     stop_ui(process)
+
+
+def test_no_variable_gives_the_server_an_option_of_another_one():
+    assert {option.envvar for option in mlflow_cli.server.params if option.envvar} == server.OPTIONS
 
 
 @pytest.mark.slow

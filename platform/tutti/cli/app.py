@@ -17,6 +17,7 @@ from tutti import __version__
 from tutti.cli import backbone, browse, demo, doctor, jobs, leaderboard, predict, report, round, soup, tune, vote
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.errors import Fault, TuttiError
+from tutti.launchers import forget_launcher
 
 app = typer.Typer(
     name="tutti",
@@ -62,6 +63,7 @@ app.add_typer(leaderboard.app, name="leaderboard")
 
 def run() -> None:
     """Runs the command. Exit code: 0 on success, 2 for a user's mistake, 130 when interrupted, 1 for other errors."""
+    forget_launcher()
     atexit.register(gc.freeze)  # saves 2 s at exit, when Python would collect garbage among torch's objects once more
     console = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
     try:

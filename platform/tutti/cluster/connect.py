@@ -59,7 +59,8 @@ _LOST = Fault(
 def worker_environment() -> dict[str, str]:
     """Environment variables of workers. Values that this process has set take precedence."""
     own = {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
-    return {**own, "MPLBACKEND": "agg"}  # a notebook's own may not be installed, and matplotlib then fails to load
+    # A notebook's MPLBACKEND may not be installed, and matplotlib then fails to load. Older programs need Train's V1.
+    return {**own, "MPLBACKEND": "agg", "RAY_TRAIN_V2_ENABLED": "1"}
 
 
 @contextmanager
@@ -86,8 +87,13 @@ def connected(
         UserError, ClusterError: as ``check_cluster`` does, or if Ray does not start.
         ResourcesError: if the cluster is too small for one trial.
     """
-    # Each trial has several small actors. With few CPUs Ray would warn of too many processes.
+    # Ray reads these when it is imported. Each trial has several small actors: with few CPUs Ray would warn of too many
+    # processes. Under `uv run` each worker would get an environment of its own, in a copy of the current folder.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "PYTHON worker processes have been started")
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    os.environ["RAY_TRAIN_V2_ENABLED"] = "1"
+    for name in ("TUNE_RESULT_DIR", "RAY_AIR_LOCAL_CACHE_DIR"):  # of older versions, which Tune refuses
+        os.environ.pop(name, None)
     import ray
 
     check_cluster()
@@ -195,6 +201,8 @@ def _start_interruptibly(address: str | None) -> None:
             raise _no_answer(address, first_line(error)) from error
         if "AF_UNIX path" in str(error):  # the system limits the paths of sockets, which are below $TMPDIR
             remedy = "set RAY_TMPDIR to a folder with a short path, such as /tmp"
+        elif isinstance(error, OSError) and error.filename:  # below $RAY_TMPDIR, or else /tmp
+            remedy = "set RAY_TMPDIR to a folder with a short path in which you may write"
         else:
             remedy = "see what else keeps this machine busy, and run the command again"
         raise ClusterError(Fault("a Ray on this machine", "answer", first_line(error), remedy)) from error

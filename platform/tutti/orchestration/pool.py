@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources, StudyConfig
 from tutti.errors import Fault, first_line
+from tutti.launchers import forget_launcher
 from tutti.orchestration.broker import Broker
 from tutti.orchestration.failure_kind import Failure, find_program_error, traceback_location
 from tutti.orchestration.memory import cause_of, is_node_out_of_memory, is_out_of_memory
@@ -265,6 +266,7 @@ def train_trials(loop_config: Mapping[str, Any]) -> None:
 
     from tutti.training.ranks import from_rank_zero, gathered, rank
 
+    forget_launcher(single=loop_config["job"].study.resources.workers == 1)  # that of the node
     gc.freeze()
     gc.enable()
     pool, job, broker = loop_config["pool"], loop_config["job"], loop_config["broker"]

@@ -20,6 +20,15 @@ _HOST = "127.0.0.1"
 _PATIENCE = 180.0  # seconds; the first start on a new SQLite file creates all its tables
 # The job runner costs processes and memory, and only serves features for language models. Telemetry is off.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+OPTIONS = {
+    "MLFLOW_ARTIFACTS_DESTINATION", "MLFLOW_ARTIFACTS_ONLY", "MLFLOW_BACKEND_STORE_URI", "MLFLOW_DEFAULT_ARTIFACT_ROOT",
+    "MLFLOW_EXPOSE_PROMETHEUS", "MLFLOW_GUNICORN_OPTS", "MLFLOW_HOST", "MLFLOW_PORT",
+    "MLFLOW_READ_REPLICA_BACKEND_STORE_URI", "MLFLOW_REGISTRY_STORE_URI", "MLFLOW_SERVER_ALLOWED_HOSTS",
+    "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS", "MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "MLFLOW_SERVER_X_FRAME_OPTIONS",
+    "MLFLOW_SERVE_ARTIFACTS", "MLFLOW_STATIC_PREFIX", "MLFLOW_TRACE_ARCHIVAL_CONFIG", "MLFLOW_UVICORN_OPTS",
+    "MLFLOW_WORKERS", "MLFLOW_WORKSPACE_STORE_URI",
+}  # fmt: skip
+"""Variables that give ``mlflow server`` its options. Those of another server would hide this one or its store."""
 
 
 def start_ui(uri: str, artifacts: str | Path, *, port: int = 0) -> tuple[subprocess.Popen[bytes], str]:
@@ -55,6 +64,7 @@ def start_ui(uri: str, artifacts: str | Path, *, port: int = 0) -> tuple[subproc
         "--workers",
         "1",
     ]
+    environment = {name: value for name, value in os.environ.items() if name not in OPTIONS}
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
@@ -62,7 +72,7 @@ def start_ui(uri: str, artifacts: str | Path, *, port: int = 0) -> tuple[subproc
             stdout=output,
             stderr=subprocess.STDOUT,
             # Passed in the environment, since other users could read its password from the command line.
-            env=os.environ | _ENVIRONMENT | {"MLFLOW_BACKEND_STORE_URI": uri},
+            env=environment | _ENVIRONMENT | {"MLFLOW_BACKEND_STORE_URI": uri},
             start_new_session=True,  # its own process group, so that stop_ui also stops its workers
         )
         try:
