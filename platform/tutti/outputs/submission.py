@@ -209,7 +209,7 @@ def _label_faults(what: str, task: Task, rows: int, labels: Sequence[Item]) -> I
         yield Fault(what, f"have one label for each of its {rows} rows", f"{len(labels)} labels", _AGAIN)
     several = [label for label in labels if isinstance(label, Mapping)]
     plain = [label for label in labels if not isinstance(label, Mapping)] if len(several) < len(labels) else []
-    numbers = [value for label in several for value in label.values()]
+    numbers: list[str | float] = [value for label in several for value in label.values()]
     if not task.kind.probabilistic:
         numbers += plain
     if invalid := {str(value) for value in numbers if isinstance(value, str) or not math.isfinite(value)}:

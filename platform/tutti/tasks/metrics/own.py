@@ -38,7 +38,7 @@ def own_metric(own: OwnMetric) -> Metric:
     function.load()
     return Metric(
         name=own.function,
-        needs=own.needs,  # type: ignore[arg-type]
+        needs=own.needs,
         kinds=kinds_of({"needs": own.needs}),
         higher_is_better=own.higher_is_better,
         lowest=None,
