@@ -169,6 +169,6 @@ def _layout_of(source: str, layout: Layout, several: Sequence[str]) -> Layout:
         if several and {*names} == {id_, *several}:
             return Table(id=id_, text=id_, labels=tuple(several))
     headers = (_GLUE_HEADER, *((name, label) for name in names if is_id_name(name) for label in ("label", own)))
-    listed = replace(table, labels=(), template=None, text_b=None, template_b=None)
-    tables = (replace(listed, id=id_, text=id_, label=label) for id_, label in headers)
+    plain = Table(several=table.several, separator=table.separator)
+    tables = (replace(plain, id=id_, text=id_, label=label) for id_, label in headers)
     return next((each for each in tables if {*names} == {each.id, each.label}), layout)

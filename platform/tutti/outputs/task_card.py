@@ -47,7 +47,7 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
         calibration=calibration,
         rows={"validation": len(ballot.labels), **rows},
         weight=task.weight,
-        decision=task.kind.decision_text(task.names, decision) if ballot.score.decides else "none is made",
+        decision="none is made" if task.needs == "probabilities" else task.kind.decision_text(task.names, decision),
         higher_is_better=metric_of(task).higher_is_better,
     )
 
