@@ -10,11 +10,13 @@ import pandas as pd
 import pytest
 from task_rows import TRAIN, MakeSpec
 
+from tutti.config.study import TaskConfig
 from tutti.data.encode import load_parts, take
 from tutti.data.prepare import prepare
 from tutti.data.prepared import load_prepared
 from tutti.errors import TaskFileError
 from tutti.records import TextLimit
+from tutti.tasks.build import task_specs
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
 
 
@@ -89,3 +91,24 @@ def test_where_no_row_with_soft_labels_is_left_the_others_have_labels_alone(
     assert not prepared.parts["A"]["train"].soft
     arguments = {"tokenizer": tokenizer_folder, "limit": TextLimit(8), "cache": tmp_path / "cache"}
     assert load_parts(prepared, **arguments)["A"]["train"].targets is None
+
+
+def test_soft_labels_of_several_stand_beside_0_1_and_unknown_ones(
+    run_preparation: Any, tmp_path: Path, tokenizer_folder: str
+) -> None:
+    lines = [f"text {n},{n % 2},{'' if n % 5 == 4 else n % 3 // 2},{n % 4 // 3}" for n in range(30)]
+    (tmp_path / "t.csv").write_text("\n".join(["text,joy,love,fear", *lines]) + "\n")
+    rows = pd.DataFrame({"id": ["0", "1"], "text": ["soft 0", "soft 1"]})
+    rows = rows.assign(**{PROBABILITY + "love": np.float32([0.25, 1.0]), PROBABILITY + "joy": np.float32([0.5, 0.75])})
+    SoftLabels(exclusive=False).write(rows, tmp_path / "t.soft.parquet")
+    config = TaskConfig(
+        layout="table",
+        train=str(tmp_path / "t.csv"),
+        columns={"labels": ["joy", "love", "fear"]},
+        extra_train=[{"path": str(tmp_path / "t.soft.parquet"), "labels": "soft"}],
+    )
+    prepared = run_preparation(*task_specs({"A": config}))
+    part = load_parts(prepared, tokenizer=tokenizer_folder, limit=TextLimit(8), cache=tmp_path / "cache")["A"]["train"]
+    np.testing.assert_array_equal(part.targets[-2:], np.float32([[0.5, 0.25, np.nan], [0.75, 1.0, np.nan]]))
+    np.testing.assert_array_equal(part.targets[:-2], part.labels[:-2])
+    assert np.isnan(part.labels).any()

@@ -204,7 +204,7 @@ def _targets(table: pa.Table) -> np.ndarray:
     """``(rows, outputs)`` float32: a row's probabilities, or 0 and 1 by its label or labels."""
     column = table["probabilities"].combine_chunks()
     soft_rows = np.flatnonzero(np.array(column.is_valid()))
-    probabilities = column.drop_null().flatten().to_numpy().reshape(len(soft_rows), -1)
+    probabilities = column.drop_null().flatten().to_numpy(zero_copy_only=False).reshape(len(soft_rows), -1)
     targets = as_targets(label_array(table["label"]), probabilities.shape[1])
     targets[soft_rows] = probabilities
     return targets

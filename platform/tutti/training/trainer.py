@@ -78,11 +78,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         self.remove_callback(ProgressCallback)
         self.average = make_average(model, ema_decay=options.ema_decay, swa_epochs=options.swa_epochs)
         self.balance = make_balance(
-            options.loss_balancing,
-            tasks,
-            options.task_weights,
-            device=args.device,
-            ordered=model.head_options.ordered,
+            options.loss_balancing, tasks, options.task_weights, device=args.device, ordered=options.ordered_head
         )
         self.logged: list[tuple[int, dict[str, float]]] = []
         self._attack = make_attack(options.adversarial, model, epsilon=options.adversarial_epsilon)
