@@ -26,9 +26,10 @@ KINDS = {
     **{f"ordered {name}": head_kind("ordered", ordered=name) for name in ("softmax", "regression", "corn")},
 }
 each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-with_probabilities = pytest.mark.parametrize(
-    "kind", [kind for name, kind in KINDS.items() if name not in ("value", "values", "ordered regression")], ids=str
-)
+WITH_PROBABILITIES = {
+    name: kind for name, kind in KINDS.items() if name not in ("value", "values", "ordered regression")
+}
+with_probabilities = pytest.mark.parametrize("kind", WITH_PROBABILITIES.values(), ids=WITH_PROBABILITIES)
 TRUTH = torch.tensor([[1.0, 0.0, NAN], [0.0, 1.0, 1.0], [NAN, NAN, NAN]])
 
 
