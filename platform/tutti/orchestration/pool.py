@@ -82,13 +82,13 @@ def running_pools(
     from ray.util.placement_group import remove_placement_group
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    # On the driver's node: the loss of another node must not end these actors. Ray places an actor without CPUs at
-    # random if its affinity is soft.
-    this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": this_node}
     with probe_of(folder) as probe:
         # A cluster that somebody else started may get further nodes; a private Ray does not.
         job = PoolJob(study, folder, train, grows=bool(os.environ.get("RAY_ADDRESS")), probe=probe)
+        # On the driver's node: the loss of another node must not end these actors. Ray places an actor without CPUs at
+        # random if its affinity is soft.
+        this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": this_node}
         broker = ray.remote(Broker).options(**options).remote(study.search.retries, population)
         pools = Pools(lambda: ray.remote(PoolHost).options(**options).remote(), job=job, broker=broker, count=count)
         try:
