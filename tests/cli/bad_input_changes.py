@@ -314,5 +314,5 @@ def numbers(folder: Path) -> None:
     """Turns the finished study's task into a regression."""
     path = folder / "studies/moods/data/prepared.json"
     document = json.loads(path.read_text(encoding="utf8"))
-    document["tasks"][0] |= {"names": [], "metric": "pearson"}
+    document["tasks"][0] |= {"names": [], "metric": "pearson", "kind_name": "value"}
     path.write_text(json.dumps(document), encoding="utf8")

@@ -166,6 +166,9 @@ def test_workers_have_their_environment_from_a_ray_of_our_own_and_a_cluster_s_fr
         "TOKENIZERS_PARALLELISM": "true",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+        "PYTHONSAFEPATH": "1",
+        "MPLBACKEND": "agg",
+        "RAY_TRAIN_V2_ENABLED": "1",
     }
     expected = {"inherited": None, "job": {"env_vars": asked}} if address else {"inherited": value, "job": None}
     assert seen == expected

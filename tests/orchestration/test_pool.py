@@ -268,7 +268,7 @@ def test_a_worker_keeps_what_the_user_has_set_for_tokenizers(monkeypatch):
     monkeypatch.setattr(ray, "get", lambda result: result)
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)
     seen = SimpleNamespace(is_seen=lambda: True)
-    job = SimpleNamespace(study=SimpleNamespace(resources=SimpleNamespace(cpus_per_worker=1)), probe=seen)
+    job = SimpleNamespace(study=SimpleNamespace(resources=SimpleNamespace(cpus_per_worker=1, workers=1)), probe=seen)
     over = SimpleNamespace(take=SimpleNamespace(remote=lambda name: None))
     pool.train_trials({"pool": "pool-0", "job": job, "broker": over})
     assert os.environ["TOKENIZERS_PARALLELISM"] == "true"

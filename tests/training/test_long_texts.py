@@ -60,5 +60,5 @@ def test_a_word_behind_the_first_tokens_is_learnt_by_its_ends_or_by_windows(
     score = result.checkpoint.score
     assert score >= least
     assert least or score < 0.75
-    assert result.predictions["mood"]["test"].probabilities.shape == (20, 2)
+    assert result.predictions["mood"]["test"].outputs.shape == (20, 2)
     assert read_metadata(tmp_path / "best").limit == limit

@@ -113,11 +113,11 @@ def _phrases(details: ErrorDetails, *, keys: Sequence[str], raw: Any, model: typ
         return rule, specific or got, "correct it"
     if kind == "unknown_name":  # of a validator that knows what may be meant
         return context["rule"], got, context["remedy"]
-    if kind == "string_type" and isinstance(details["input"], list | dict):
+    is_tag = details["loc"][-1:] == ("file",) and keys[-1:] != ["file"]  # of a union's member, and not a key
+    if kind == "string_type" and isinstance(details["input"], list | dict) and not is_tag:
         is_file = keys[-1] in ("train", "validation", "unlabeled")
         return "be a text", got, "name one file, with all rows" if is_file else "write one text in its place"
     if kind in _FIXED:
-        is_tag = details["loc"][-1:] == ("file",) and keys[-1:] != ["file"]  # of a union's member, and not a key
         rule, remedy = _FILE_OR_SETS if is_tag else _FIXED[kind]
         return rule, got, remedy
     return f"be valid: {details['msg'][:1].lower()}{details['msg'][1:]}", got, "correct it"

@@ -18,6 +18,7 @@ from tutti.data.hold_out import SplitRule, TaskRows, hold_out
 from tutti.data.missed_group import missed_group
 from tutti.data.odd_labels import odd_labels, unjudged_classes
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
+from tutti.data.row_weights import row_weights
 from tutti.data.several_labels import several_labels
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
 from tutti.files import sha256_of
@@ -27,7 +28,6 @@ from tutti.tasks.kinds.columns import in_frame, of_frame
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.soft import PROBABILITY
 from tutti.tasks.metrics import METRICS, check_fits, ship
-from tutti.tasks.numbers import number
 from tutti.tasks.scorer import Scorer, metric_of
 from tutti.tasks.task import Task
 
@@ -285,26 +285,17 @@ def _leak_notices(spec: TaskSpec, train: pd.DataFrame, held_out: pd.DataFrame) -
 def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The rows of train and of all ``extraN``, removed from ``parts``, with columns weight and extra (bool)."""
     own = parts.pop("train").assign(extra=False)
-    frames = [own.assign(weight=_row_weights(spec, own) if "weight" in own else np.float32(1))]
+    frames = [
+        own.assign(
+            weight=row_weights(own, origin=spec.layout.origin(spec.sources["train"]))
+            if "weight" in own
+            else np.float32(1)
+        )
+    ]
     for n, extra in enumerate(spec.extra_train):
         rows = parts.pop(f"extra{n}")
         frames.append(rows.assign(id=f"extra{n}/" + rows["id"], weight=np.float32(extra.weight), extra=True))
     return pd.concat(frames, ignore_index=True)
-
-
-def _row_weights(spec: TaskSpec, rows: pd.DataFrame) -> np.ndarray:
-    weights = np.array(list(map(number, rows["weight"].astype(str))), dtype=np.float32)
-    what, rule = (
-        f"{spec.layout.origin(spec.sources['train'])}, the column of `row_weight`",
-        "have numbers of at least 0",
-    )
-    if len(bad := np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))):
-        got = f"{rows['weight'].iloc[bad[0]]!r} in the row with the id {rows['id'].iloc[bad[0]]}"
-        got += f", and {len(bad) - 1} more" * (len(bad) > 1)
-        raise TaskFileError(Fault(what, rule, got, "correct the cells, with 0 for rows that teach nothing"))
-    if not weights.any():
-        raise TaskFileError(Fault(what, f"{rule}, and some above it", "0 in every row", "name another column"))
-    return weights
 
 
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:
