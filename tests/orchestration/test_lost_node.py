@@ -62,6 +62,7 @@ def start_nodes(tutti_command, free_port):
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.strain
 def test_a_study_that_loses_every_node_but_the_driver_s_goes_on_there_and_loses_no_trial(
     make_study, tutti_command, start_nodes, tmp_path
 ):
@@ -92,6 +93,7 @@ def test_a_study_that_loses_every_node_but_the_driver_s_goes_on_there_and_loses_
     assert {run.info.status for run in study.runs().values()} == {"FINISHED"}
 
 
+@pytest.mark.strain
 def test_a_node_that_does_not_see_the_study_s_folder_is_named_once_and_costs_no_trial(
     make_study, tutti_command, start_nodes, tmp_path
 ):
