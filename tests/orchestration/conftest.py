@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -149,6 +150,8 @@ def _wait_until_free() -> None:
 def run_alone(cluster_of_two) -> Callable[..., tuple[StudyOutcome, StudyFolder]]:
     """Runs a study without its command, or goes on with it, its trials made of ``train``."""
 
+    from ray import cloudpickle
+
     def run(
         folder: Path,
         train: Any,
@@ -170,6 +173,9 @@ def run_alone(cluster_of_two) -> Callable[..., tuple[StudyOutcome, StudyFolder]]
         store = StudyStore.open(place.optuna_url, name="s", space=study.search_space, sampler="random", seed=0)
         tracker = MemoryTracker()
         tracker.start_study(parameters={}, tags={}, files=[])
+        # Ray's workers import nothing from the current folder, thus no module of the tests.
+        if train is not None:
+            cloudpickle.register_pickle_by_value(sys.modules[train.__module__])
         try:
             done = run_study(
                 study,

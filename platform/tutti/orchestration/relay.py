@@ -106,7 +106,7 @@ class PoolWatch(NotSnapshotted, tune.Callback):
         except ActorUnavailableError:  # Ray restores the connection, or finds that the broker has died
             return
         except RayError as error:
-            reason = first_line(error)
+            reason = first_line(getattr(error, "cause", None) or error)
         remedy = "look at Ray's logs, fix the cause, and go on with --resume"
         raise ClusterError(Fault("the study's workers", "start and stay", reason, remedy))
 
