@@ -15,7 +15,7 @@ from tutti.cli.vote import make_pseudo_labels
 from tutti.config.folder import StudyFolder
 from tutti.config.recipe import Recipe
 from tutti.config.study import StudyConfig
-from tutti.orchestration.build import encode_study, fine_tune_once, prepare_rows
+from tutti.orchestration.build import abilities_of, encode_study, fine_tune_once, prepare_rows
 from tutti.orchestration.trial_listener import TrialListener
 
 WORDS = [f"w{number}" for number in range(60)]
@@ -55,7 +55,7 @@ def tuned(folder: Path, *, backbone: Path, epochs: int, seeds: int, files: dict[
     )
     study = StudyFolder(folder)
     prepared = prepare_rows(config, study)
-    encode_study(config, study, prepared)
+    encode_study(config, study, prepared, abilities_of(config.backbone))
     for seed in range(seeds):
         fine_tune_once(
             config,

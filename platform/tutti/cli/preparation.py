@@ -59,8 +59,6 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     prepared = prepare_rows(study, folder)
     if study.split.fold_column is not None:
         study = with_folds(study, prepared.settings["split"]["folds"])
-    for notice in prepared.notices:
-        console.print(f"  {notice}")
     keep_backbone(study, folder)
     for task in prepared.tasks:
         rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
