@@ -36,7 +36,7 @@ from transformers import (
 
 from tutti.tasks import metrics
 from tutti.tasks.scorer import Scorer
-from tutti.training.precision import cpu_gains_from_bf16
+from tutti.training.machine.precision import cpu_gains_from_bf16
 
 METRICS = {"CoLA": ["matthews"], "SST-2": ["accuracy"], "MRPC": ["f1", "accuracy"], "STS-B": ["pearson", "spearman"]}
 BATCH = 32

@@ -48,9 +48,9 @@ from tutti.config.folder import StudyFolder
 from tutti.config.load import load_recipe
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.new_backbone import new_backbone
-from tutti.orchestration.inference import SHARD, Slots, predict_shards
-from tutti.outputs.predictions import Shards
-from tutti.training.precision import cpu_gains_from_bf16
+from tutti.orchestration.after.inference import SHARD, Slots, predict_shards
+from tutti.outputs.submission.predictions import Shards
+from tutti.training.machine.precision import cpu_gains_from_bf16
 
 TARGETS = {
     "vs_predict_fp32": Target(4.5),

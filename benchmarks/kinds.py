@@ -4,7 +4,7 @@
 
 Fine-tunes MiniLM on comments with 28 emotions, 16 rows per batch, in one precision, on one CPU thread:
 
-* trial: the trainer of tutti.training.fine_tune.
+* trial: the trainer of tutti.training.loop.fine_tune.
 * trainer: a plain transformers.Trainer with ``problem_type="multi_label_classification"``, whose loss is BCE.
 * bare: a plain PyTorch loop with BCE, AdamW, clipping and schedule.
 
@@ -56,7 +56,7 @@ from tutti.tasks.build import task_specs
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.metrics import METRICS
 from tutti.tasks.scorer import Scorer
-from tutti.training.precision import cpu_gains_from_bf16
+from tutti.training.machine.precision import cpu_gains_from_bf16
 
 TARGETS = {"vs_bare": Target(0.95), "decide_seconds": Target(10, most=True)}
 EMOTIONS = shared.GLUE.parent / "kinds" / "emotions"

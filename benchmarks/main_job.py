@@ -37,9 +37,9 @@ from tutti.data.encode import EncodedPart, load_parts
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.demo.generate import write_demo_data
-from tutti.outputs.ensemble import write_ensemble
-from tutti.outputs.members import Rule
-from tutti.outputs.submission import Formats
+from tutti.outputs.election.ensemble import write_ensemble
+from tutti.outputs.election.members import Rule
+from tutti.outputs.submission.submission import Formats
 from tutti.records import CheckpointRecord, TextLimit
 from tutti.tasks.build import task_specs
 from tutti.tasks.metrics import METRICS

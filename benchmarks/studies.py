@@ -13,8 +13,8 @@ from tutti.cli.preparation import prepare_study
 from tutti.cli.tune import picture
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.orchestration.study import run_study
-from tutti.orchestration.trial import train_trial
+from tutti.orchestration.driver.study import run_study
+from tutti.orchestration.worker.trial import train_trial
 from tutti.search.study_store import StudyStore
 
 

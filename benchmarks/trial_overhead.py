@@ -44,8 +44,8 @@ from tutti.bank.bank import Bank
 from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.orchestration.messages import Report, TrialConfig
-from tutti.orchestration.trial import Stopped, train_trial
+from tutti.orchestration.broker.messages import Report, TrialConfig
+from tutti.orchestration.worker.trial import Stopped, train_trial
 from tutti.records import CheckpointRecord
 from tutti.search.study_store import StudyStore
 from tutti.tasks.predictions import Predictions
@@ -93,7 +93,7 @@ def report_alone(
 
 def fine_tune_and_note(study: StudyConfig, folder: StudyFolder, trial: TrialConfig, *, tell: Tell) -> None:
     """A normal trial that also records the times of its first optimizer step and its end."""
-    from tutti.training.trainer import MultiTaskTrainer
+    from tutti.training.loop.trainer import MultiTaskTrainer
 
     plain = MultiTaskTrainer.before_step
 

@@ -37,7 +37,7 @@ from shared import BACKBONE, MAX_LENGTH
 from tricks_page import TASKS, outcome, page
 
 from tutti.training import EpochReport, FineTuned, fine_tune
-from tutti.training.precision import cpu_gains_from_bf16
+from tutti.training.machine.precision import cpu_gains_from_bf16
 
 ROOT = Path(__file__).resolve().parents[1]
 BASELINE = "baseline"

@@ -129,8 +129,8 @@ def _finish() -> None:
     """Runs the study in the current folder with one trial, as ``tutti tune`` does, but without Ray."""
     from tutti.cli import stores
     from tutti.cli.preparation import prepare_study
-    from tutti.orchestration.build import fine_tune_once
-    from tutti.orchestration.trial_listener import TrialListener
+    from tutti.orchestration.worker.build import fine_tune_once
+    from tutti.orchestration.worker.trial_listener import TrialListener
     from tutti.records import TrialState
 
     study, folder = stores.read_study_file(Path("study.yaml"), overrides=[])

@@ -29,8 +29,8 @@ from stored_study import NONE, StoredStudy, make_stored_study, prepared_rows
 from tutti.bank.bank import Bank
 from tutti.cli import stores
 from tutti.config.folder import StudyFolder
-from tutti.orchestration.doctor import _lost_trials, _predictions, _trial_folder
-from tutti.orchestration.lock import study_lock
+from tutti.orchestration.upkeep.doctor import _lost_trials, _predictions, _trial_folder
+from tutti.orchestration.upkeep.lock import study_lock
 from tutti.records import CheckpointRecord, Repair, TrialRecord, TrialState
 from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.spool import Spool
@@ -359,7 +359,7 @@ def test_states_that_cannot_be_removed_are_left_and_said(study, monkeypatch):
 
     state = study.folder.trial("t0000").resume
     state.mkdir(parents=True)
-    monkeypatch.setattr("tutti.orchestration.doctor.rmtree", refused)
+    monkeypatch.setattr("tutti.orchestration.upkeep.doctor.rmtree", refused)
     result = doctor(study, code=1)
     assert "0 findings mended, 1 left" in result.out
     assert state.is_dir()

@@ -92,7 +92,7 @@ def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_over(folder):
 )
 def test_an_interrupted_study_says_what_it_has_left_to_do(folder, capsys, interrupted, trials, sentence):
     from tutti.cli.tune import _show_outcome
-    from tutti.orchestration.study import StudyOutcome
+    from tutti.orchestration.driver.study import StudyOutcome
 
     with inside(folder):
         study, place = stores.read_study_file(Path("study.yaml"), overrides=["search.trials=3"])

@@ -14,7 +14,7 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.data.encode import encode_rows, load_tokenizer
-from tutti.orchestration.inference import SHARD, Predictor
+from tutti.orchestration.after.inference import SHARD, Predictor
 from tutti.records import TextLimit
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

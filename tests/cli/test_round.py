@@ -24,8 +24,8 @@ from tutti.config.recipe import Recipe
 from tutti.config.study import ExtraTrain
 from tutti.ensembling.nested import Estimate
 from tutti.errors import Fault, TrialError
-from tutti.outputs import rounds
-from tutti.outputs.rounds import Round
+from tutti.outputs.pseudo import rounds
+from tutti.outputs.pseudo.rounds import Round
 
 STUDENT = "members: {top: 3}\npseudo_labels: {select: all, labels: soft, max_drift: null}\n"
 
@@ -164,7 +164,7 @@ def test_a_round_trains_on_hard_labels_of_a_task_that_is_called_soft(place, monk
     tasks = [report("mood.soft", soft=False), report("mood", soft=True)]
     monkeypatch.setattr(cli_round.vote, "make_pseudo_labels", lambda *_, **__: SimpleNamespace(files=1, tasks=tasks))
     monkeypatch.setattr(
-        "tutti.orchestration.rounds.studies_with_labels",
+        "tutti.orchestration.after.rounds.studies_with_labels",
         lambda *_, **given: labels.update(given["labels"]) or sys.exit(7),
     )
     (place / "student.yaml").write_text(STUDENT)

@@ -14,7 +14,7 @@ from bad_input_run import run
 from voting_study import make_study, write_files
 
 from tutti.errors import Fault, StudyError
-from tutti.training.soup import Ingredient, Soup
+from tutti.training.tricks.soup import Ingredient, Soup
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def soup_call(tmp_path, monkeypatch) -> SimpleNamespace:
         ingredients = [Ingredient(candidates[0], seen.score, {"mood": seen.score, "warmth": seen.score}, kept=True)]
         return Soup(ingredients, folds and {"mood": np.zeros((1, 200), dtype=int), "warmth": np.ones((1, 200))})
 
-    monkeypatch.setattr("tutti.orchestration.weights.weights_of", weights_of)
-    monkeypatch.setattr("tutti.orchestration.soup.averageable", dict)
-    monkeypatch.setattr("tutti.orchestration.soup.compute_soup", compute_soup)
+    monkeypatch.setattr("tutti.orchestration.after.weights.weights_of", weights_of)
+    monkeypatch.setattr("tutti.orchestration.after.soup.averageable", dict)
+    monkeypatch.setattr("tutti.orchestration.after.soup.compute_soup", compute_soup)
     monkeypatch.setattr("tutti.cluster.connect.connected", lambda **_: nullcontext(1))
     return seen
 

@@ -15,8 +15,10 @@ from tutti.cli.vote import make_pseudo_labels
 from tutti.config.folder import StudyFolder
 from tutti.config.recipe import Recipe
 from tutti.config.study import StudyConfig
-from tutti.orchestration.build import abilities_of, encode_study, fine_tune_once, prepare_rows
-from tutti.orchestration.trial_listener import TrialListener
+from tutti.orchestration.before.abilities import abilities_of
+from tutti.orchestration.before.rows import encode_study, prepare_rows
+from tutti.orchestration.worker.build import fine_tune_once
+from tutti.orchestration.worker.trial_listener import TrialListener
 
 WORDS = [f"w{number}" for number in range(60)]
 CLASSES = ("calm", "glad", "sad")

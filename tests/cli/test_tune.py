@@ -20,7 +20,7 @@ from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig, Tracking
 from tutti.data.prepared import Prepared
 from tutti.errors import ClaimLostError, ClusterError, ConfigError, Fault, StorageError, TrialError
-from tutti.orchestration.study import StudyOutcome
+from tutti.orchestration.driver.study import StudyOutcome
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
@@ -355,7 +355,7 @@ def test_the_run_of_a_study_tells_how_it_ended_unless_another_driver_has_it(tmp_
     folder.path.mkdir(parents=True)
     folder.study_file.write_text(dump_study(study))
     monkeypatch.setattr(stores, "open_tracker", lambda *_: tracker)
-    monkeypatch.setattr("tutti.orchestration.study.run_study", ended)
+    monkeypatch.setattr("tutti.orchestration.driver.study.run_study", ended)
     with pytest.raises(error):
         _run_trials(study, folder, Prepared(folder.data, (), {}, {}, {}), concurrent=1)
     assert tracker.runs[""].state is state

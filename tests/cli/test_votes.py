@@ -224,7 +224,7 @@ def test_a_study_of_one_task_votes_in_it_beside_one_of_several(place, tmp_path, 
         asked[folder.path.name, tasks[0].name] = len(keys)
         return {key: [folder.trial(key).best] for key in keys}
 
-    monkeypatch.setattr("tutti.orchestration.weights.weights_of", weights_of)
+    monkeypatch.setattr("tutti.orchestration.after.weights.weights_of", weights_of)
     monkeypatch.setattr("tutti.modeling.checkpoint.read_metadata", lambda _: SimpleNamespace(limit=TextLimit(8)))
     monkeypatch.setattr("tutti.cli.predict._fingerprints", lambda _: sys.exit(7))
     for task in voters:

@@ -10,7 +10,7 @@ import pytest
 
 from tutti.config.load import load_study
 from tutti.config.names import shipped_folder
-from tutti.training.options import check_training
+from tutti.training.keys.options import check_training
 
 Changed = Callable[..., Path]
 Faults = Callable[..., list[str]]

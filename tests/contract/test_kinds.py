@@ -24,12 +24,12 @@ from tutti.config.study import StudyConfig
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.ensembling.pseudo import Labelling
-from tutti.outputs.ensemble import write_ensemble
-from tutti.outputs.grade import read_labels
-from tutti.outputs.predictions import TaskVote
-from tutti.outputs.pseudo_labels import write_pseudo_labels
-from tutti.outputs.pseudo_pool import pools
-from tutti.outputs.report import vote
+from tutti.outputs.election.ensemble import write_ensemble
+from tutti.outputs.election.grade import read_labels
+from tutti.outputs.pseudo.labels import write_pseudo_labels
+from tutti.outputs.pseudo.pool import pools
+from tutti.outputs.report.report import vote
+from tutti.outputs.submission.predictions import TaskVote
 from tutti.records import CheckpointRecord
 from tutti.tasks.build import sample_ids_of, task_specs
 from tutti.tasks.kinds.registry import KINDS

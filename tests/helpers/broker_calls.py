@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from tutti.orchestration.broker import Broker
-from tutti.orchestration.messages import Report
+from tutti.orchestration.broker.broker import Broker
+from tutti.orchestration.broker.messages import Report
 
 
 def trial(number: int) -> dict[str, Any]:

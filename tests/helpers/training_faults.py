@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tutti.config.space import SearchSpace
-from tutti.training.options import check_training
+from tutti.training.keys.options import check_training
 
 
 def training_faults(

@@ -12,9 +12,9 @@ import pytest
 from tutti.config.folder import StudyFolder
 from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
-from tutti.orchestration.log import StudyLog
-from tutti.orchestration.messages import trial_config
-from tutti.orchestration.study import StudyOutcome, run_study
+from tutti.orchestration.broker.messages import trial_config
+from tutti.orchestration.driver.log import StudyLog
+from tutti.orchestration.driver.study import StudyOutcome, run_study
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 from tutti.search.trial_attributes import Proposal

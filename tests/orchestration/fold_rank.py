@@ -10,9 +10,9 @@ import torch.distributed as dist
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.orchestration.build import fine_tune_once
-from tutti.orchestration.folds import FoldReport
-from tutti.orchestration.trial_listener import TrialListener
+from tutti.orchestration.worker.build import fine_tune_once
+from tutti.orchestration.worker.folds import FoldReport
+from tutti.orchestration.worker.trial_listener import TrialListener
 from tutti.training import EpochReport
 
 

@@ -6,8 +6,8 @@ import pytest
 from broker_calls import begun, report, soon, take, trial
 
 from tutti.errors import Fault
-from tutti.orchestration.broker import Broker
-from tutti.orchestration.failure_kind import Failure
+from tutti.orchestration.broker.broker import Broker
+from tutti.orchestration.broker.failure_kind import Failure
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
 

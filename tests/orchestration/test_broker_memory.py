@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from broker_calls import begun, take, trial
 
-from tutti.orchestration.broker import Broker
-from tutti.orchestration.failure_kind import Failure
+from tutti.orchestration.broker.broker import Broker
+from tutti.orchestration.broker.failure_kind import Failure
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
 

@@ -17,7 +17,7 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import check_checkpoint, prune_checkpoint
-from tutti.orchestration.budget import Weights, bytes_of, pairwise_distances, prune, select_to_keep
+from tutti.orchestration.upkeep.budget import Weights, bytes_of, pairwise_distances, prune, select_to_keep
 from tutti.records import TrialRecord, TrialState
 from tutti.tasks.predictions import Predictions
 

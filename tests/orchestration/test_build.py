@@ -14,7 +14,9 @@ from word_backbone import save_tokenizer
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import BackboneError, StorageError, StudyError
-from tutti.orchestration.build import abilities_of, encode_study, keep_backbone
+from tutti.orchestration.before.abilities import abilities_of
+from tutti.orchestration.before.kept_backbone import keep_backbone
+from tutti.orchestration.before.rows import encode_study
 from tutti.records import TextLimit
 
 

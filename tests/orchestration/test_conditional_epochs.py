@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tutti.config.study import StudyConfig
-from tutti.orchestration.schedulers import longest_training
+from tutti.orchestration.driver.schedulers import longest_training
 
 LONG = {"type": "int", "low": 2, "high": 20, "when": {"adapter": "lora"}}
 STAGES = [{"num_train_epochs": 4}, {"learning_rate": 1e-5}]

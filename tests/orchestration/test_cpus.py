@@ -9,7 +9,7 @@ import os
 import pytest
 from ray._private import utils
 
-from tutti.orchestration.cpus import private_cpus
+from tutti.orchestration.worker.cpus import private_cpus
 
 
 @pytest.mark.parametrize(

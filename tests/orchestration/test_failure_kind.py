@@ -7,7 +7,7 @@ from ray.exceptions import ActorDiedError
 from ray.train.v2._internal.execution.worker_group.poll import _truncate_error_string
 
 from tutti.errors import BackboneError, Fault, StorageError
-from tutti.orchestration.failure_kind import find_program_error, traceback_location
+from tutti.orchestration.broker.failure_kind import find_program_error, traceback_location
 
 FAULT = Fault("it", "be there", "nothing", "put it there")
 GLOO = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:31190")

@@ -11,7 +11,7 @@ import pytest
 from tutti.bank.bank import Bank
 from tutti.config.folder import fold_name
 from tutti.data.encode import EncodedPart
-from tutti.orchestration.folds import _combined, _fold_parts, _score
+from tutti.orchestration.worker.folds import _combined, _fold_parts, _score
 from tutti.records import CheckpointRecord
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task

@@ -27,13 +27,13 @@ from tutti.data.encode import EncodedPart, load_parts, take
 from tutti.data.prepared import load_prepared
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import load_checkpoint
-from tutti.orchestration.build import fine_tune_once
-from tutti.orchestration.folds import FoldReport
-from tutti.orchestration.trial_listener import TrialListener
+from tutti.orchestration.worker.build import fine_tune_once
+from tutti.orchestration.worker.folds import FoldReport
+from tutti.orchestration.worker.trial_listener import TrialListener
 from tutti.records import CheckpointRecord, TextLimit, TrialState
 from tutti.tasks.scorer import Scorer
 from tutti.training import EpochReport
-from tutti.training.predict import predict
+from tutti.training.loop.predict import predict
 
 FOLDS, EPOCHS = 3, 2
 PARAMETERS = {"learning_rate": 3e-3}
@@ -271,7 +271,7 @@ def test_rows_of_extra_train_train_in_every_fold_and_validate_in_none(
     seen: list[tuple[list[str], list[str]]] = []
     import tutti.training
 
-    real = tutti.training.fine_tune
+    real = tutti.training.loop.fine_tune
 
     def watched(**given: Any) -> Any:
         by_part = given["parts"]["mood"]

@@ -24,12 +24,12 @@ from tutti.errors import BackboneError, Fault, StudyError, TrialError, TrialMemo
 from tutti.modeling.checkpoint import CheckpointMetadata, load_checkpoint, prune_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
-from tutti.orchestration.cpus import private_cpus
-from tutti.orchestration.inference import Checkpoint, Predictor, _Queue, slot_size, spread
-from tutti.orchestration.weights import weights_of
+from tutti.orchestration.after.inference import Checkpoint, Predictor, _Queue, slot_size, spread
+from tutti.orchestration.after.weights import weights_of
+from tutti.orchestration.worker.cpus import private_cpus
 from tutti.records import TextLimit
 from tutti.tasks.task import Task
-from tutti.training import precision
+from tutti.training.machine import precision
 
 MOOD = Task("mood", ("calm", "glad", "sad"), pair=False, metric="accuracy", submission="csv")
 LIKE = Task("like", (), pair=True, metric="pearson", submission="csv")

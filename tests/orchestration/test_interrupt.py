@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from tutti.orchestration.interrupt import Interrupt
+from tutti.orchestration.driver.interrupt import Interrupt
 
 
 def test_ctrl_c_is_told_once_and_the_handler_of_before_is_there_again_afterwards():

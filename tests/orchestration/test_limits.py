@@ -10,7 +10,7 @@ import pytest
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
-from tutti.orchestration.trial import Stopped
+from tutti.orchestration.worker.trial import Stopped
 from tutti.records import TrialState
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

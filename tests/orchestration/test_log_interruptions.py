@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError
-from tutti.orchestration.messages import trial_config
+from tutti.orchestration.broker.messages import trial_config
 from tutti.records import TrialState
 
 

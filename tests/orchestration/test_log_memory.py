@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tutti.orchestration.messages import trial_config
+from tutti.orchestration.broker.messages import trial_config
 from tutti.records import TrialState
 
 

@@ -15,11 +15,11 @@ from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import TrialMemoryError
-from tutti.orchestration.build import fine_tune_once
-from tutti.orchestration.memory import is_node_out_of_memory, is_out_of_memory, with_smaller_batches
-from tutti.orchestration.pool import reason_of
-from tutti.orchestration.trial import train_trial
-from tutti.orchestration.trial_listener import TrialListener
+from tutti.orchestration.worker.build import fine_tune_once
+from tutti.orchestration.worker.memory import is_node_out_of_memory, is_out_of_memory, with_smaller_batches
+from tutti.orchestration.worker.pool import reason_of
+from tutti.orchestration.worker.trial import train_trial
+from tutti.orchestration.worker.trial_listener import TrialListener
 
 FOUR_EIB = 1 << 62
 
@@ -173,7 +173,7 @@ def test_a_batch_that_cannot_be_cut_says_so_and_is_out_of_memory(training, batch
 def test_a_trial_that_begins_anew_forgets_its_states_and_cuts_its_batches(tmp_path, monkeypatch, training):
     rows = SimpleNamespace(batch_lengths=lambda *, apart: np.array([20, 100]) * (2 if apart else 1))
     prepared = SimpleNamespace(tasks=[SimpleNamespace(name="a", pair=True)])
-    monkeypatch.setattr("tutti.orchestration.build.load_prepared", lambda folder: prepared)
+    monkeypatch.setattr("tutti.orchestration.worker.build.load_prepared", lambda folder: prepared)
     monkeypatch.setattr("tutti.data.encode.load_parts", lambda *_, **__: {"a": {"train": rows}})
     task = {"layout": "competition", "train": "/x"}
     study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"a": task}, "training": training})

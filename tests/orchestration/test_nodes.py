@@ -8,8 +8,8 @@ import ray
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
 from tutti.files import strays
-from tutti.orchestration import nodes as module
-from tutti.orchestration.nodes import no_node_fault, probe_of, trials_that_fit
+from tutti.orchestration.worker import nodes as module
+from tutti.orchestration.worker.nodes import no_node_fault, probe_of, trials_that_fit
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from stored_study import put_checkpoint
 from tutti.bank.bank import Bank
 from tutti.config.space import SearchSpace
 from tutti.errors import StorageError
-from tutti.orchestration.objectives import Measure
+from tutti.orchestration.driver.objectives import Measure
 from tutti.records import CheckpointRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tasks.predictions import Predictions
@@ -172,7 +172,7 @@ def test_the_seconds_of_a_resumed_trial_go_on_from_those_of_earlier_runs(measure
 
 
 def test_predictions_of_the_best_trials_alone_are_kept(measured, monkeypatch):
-    monkeypatch.setattr("tutti.orchestration.objectives.MOST", 2)
+    monkeypatch.setattr("tutti.orchestration.driver.objectives.MOST", 2)
     for wrong in (60, 30, 45, 90):
         trial = measured.start()
         finish(measured, trial, put(measured, trial, slice(0, wrong)))

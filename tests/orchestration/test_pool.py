@@ -19,11 +19,12 @@ from tutti.config.folder import StudyFolder
 from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, StorageError
-from tutti.orchestration import pool, relay
-from tutti.orchestration.failure_kind import Failure
-from tutti.orchestration.nodes import Probe
-from tutti.orchestration.pool import PoolHost, PoolJob, reason_of
-from tutti.orchestration.relay import PoolWatch
+from tutti.orchestration.broker.failure_kind import Failure
+from tutti.orchestration.driver import relay
+from tutti.orchestration.driver.relay import PoolWatch
+from tutti.orchestration.worker import pool
+from tutti.orchestration.worker.nodes import Probe
+from tutti.orchestration.worker.pool import PoolHost, PoolJob, reason_of
 
 PROBE = Probe(Path("probe"), b"")
 
@@ -108,7 +109,7 @@ def host(monkeypatch, tmp_path):
 
     for name in ("TRAIN_HEALTH_CHECK_INTERVAL_S", "TRAIN_ENABLE_PREEMPTION_WATCHER", "CHDIR_TO_TRIAL_DIR"):
         monkeypatch.setenv(f"RAY_{name}", "")
-    monkeypatch.setattr("tutti.orchestration.worker_group.WorkerGroup", Failing)
+    monkeypatch.setattr("tutti.orchestration.worker.worker_group.WorkerGroup", Failing)
     monkeypatch.setattr(ray, "get", lambda results: results)
     monkeypatch.setattr(pool.time, "sleep", lambda seconds: None)
     task = {"layout": "competition", "train": "/x"}

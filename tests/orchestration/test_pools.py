@@ -18,8 +18,8 @@ from ray.exceptions import OutOfMemoryError
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, StorageError
-from tutti.orchestration import study as study_module
-from tutti.orchestration.trial import Stopped
+from tutti.orchestration.driver import study as study_module
+from tutti.orchestration.worker.trial import Stopped
 from tutti.records import TrialState
 from tutti.search import database
 from tutti.search.study_store import StudyStore

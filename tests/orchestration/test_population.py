@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tutti.config.space import Categorical, SearchSpace
-from tutti.orchestration.broker import Broker
-from tutti.orchestration.population import Exchange, Population
+from tutti.orchestration.broker.broker import Broker
+from tutti.orchestration.broker.population import Exchange, Population
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
 
@@ -368,8 +368,8 @@ def test_an_exchange_copies_the_donor_s_state_and_is_kept_and_tracked(logged):
 
 
 def test_an_exchange_that_a_driver_could_not_keep_any_more_is_kept_by_the_next_one(logged):
-    from tutti.orchestration.study import _record_exchanges
-    from tutti.training.exchange import take_over
+    from tutti.orchestration.driver.study import _record_exchanges
+    from tutti.training.loop.exchange import take_over
 
     weak = logged.start()
     logged.start()

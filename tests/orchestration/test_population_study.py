@@ -12,8 +12,8 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StorageError
 from tutti.files import write_whole
-from tutti.orchestration.study import StudyOutcome
-from tutti.orchestration.trial import Stopped
+from tutti.orchestration.driver.study import StudyOutcome
+from tutti.orchestration.worker.trial import Stopped
 from tutti.records import TrialState
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -14,9 +14,8 @@ from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe, parse_study
 from tutti.config.study import ExtraTrain, StudyConfig
 from tutti.errors import StudyError
-from tutti.orchestration import rounds
-from tutti.orchestration.build import keep_backbone
-from tutti.orchestration.rounds import (
+from tutti.orchestration.after import rounds
+from tutti.orchestration.after.rounds import (
     best_points,
     check_rounds,
     epoch_steps,
@@ -24,6 +23,7 @@ from tutti.orchestration.rounds import (
     steps_of,
     studies_with_labels,
 )
+from tutti.orchestration.before.kept_backbone import keep_backbone
 from tutti.records import TrialRecord, TrialState
 
 LABELS = {"mood": ExtraTrain(path=Path("/labels/mood.soft.parquet"), labels="soft")}

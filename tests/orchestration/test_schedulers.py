@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tutti.config.study import StudyConfig
-from tutti.orchestration.schedulers import longest_training, make_scheduler
+from tutti.orchestration.driver.schedulers import longest_training, make_scheduler
 from tutti.records import TrialRecord, TrialState
 
 STOP, CONTINUE = "STOP", "CONTINUE"

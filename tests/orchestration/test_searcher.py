@@ -6,7 +6,7 @@ import pickle
 
 from ray.tune.search import Searcher
 
-from tutti.orchestration.searcher import StoreSearcher
+from tutti.orchestration.driver.searcher import StoreSearcher
 from tutti.records import TrialState
 from tutti.search.limits import Ending
 

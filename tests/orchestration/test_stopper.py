@@ -11,8 +11,8 @@ import pytest
 
 from tutti.config.study import Search
 from tutti.errors import StorageError
-from tutti.orchestration import stopper as module
-from tutti.orchestration.stopper import StudyStopper
+from tutti.orchestration.driver import stopper as module
+from tutti.orchestration.driver.stopper import StudyStopper
 from tutti.records import TrialState
 
 

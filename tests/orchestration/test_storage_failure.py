@@ -8,7 +8,7 @@ import os
 import pytest
 
 from tutti.errors import Fault, StorageError, TrialError
-from tutti.orchestration.storage_failure import storage_fault
+from tutti.orchestration.worker.storage_failure import storage_fault
 
 
 class OfRay(Exception):

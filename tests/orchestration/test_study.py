@@ -18,11 +18,12 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError, TrialError
-from tutti.orchestration import pool
-from tutti.orchestration.build import Abilities, check_backbone, prepare_rows
-from tutti.orchestration.lock import is_running, study_lock
-from tutti.orchestration.log import StudyLog
-from tutti.orchestration.study import _check_folders, clear_ended, run_study
+from tutti.orchestration.before.abilities import Abilities, check_backbone
+from tutti.orchestration.before.rows import prepare_rows
+from tutti.orchestration.driver.log import StudyLog
+from tutti.orchestration.driver.study import _check_folders, clear_ended, run_study
+from tutti.orchestration.upkeep.lock import is_running, study_lock
+from tutti.orchestration.worker import pool
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tasks.predictions import Predictions

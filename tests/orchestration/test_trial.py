@@ -10,8 +10,8 @@ import pytest
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, TrialError, TrialMemoryError
-from tutti.orchestration import build, trial
-from tutti.orchestration.trial import CHECK_SECONDS, Stopped, train_trial
+from tutti.orchestration.worker import build, trial
+from tutti.orchestration.worker.trial import CHECK_SECONDS, Stopped, train_trial
 
 
 @pytest.mark.parametrize("pace", [0.01, 1.0, 45.0], ids=["quick steps", "steps of a second", "long steps"])

@@ -11,9 +11,9 @@ from ray.train import BackendConfig
 from ray.train.torch import TorchConfig
 
 from tutti.config.study import Resources
-from tutti.orchestration import worker_group
-from tutti.orchestration.nodes import elsewhere_than
-from tutti.orchestration.worker_group import WorkerGroup, use_interface_of_ray
+from tutti.orchestration.worker import worker_group
+from tutti.orchestration.worker.nodes import elsewhere_than
+from tutti.orchestration.worker.worker_group import WorkerGroup, use_interface_of_ray
 
 
 def group(**resources: float) -> WorkerGroup:

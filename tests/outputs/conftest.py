@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from tutti.bank.bank import Bank
-from tutti.outputs.members import Rule
-from tutti.outputs.submission import Formats
+from tutti.outputs.election.members import Rule
+from tutti.outputs.submission.submission import Formats
 from tutti.records import CheckpointRecord
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tutti.ensembling.nested import Estimate
-from tutti.outputs.card import FOLDED
-from tutti.outputs.ensemble import write_ensemble
-from tutti.outputs.members import Rule
+from tutti.outputs.election.card import FOLDED
+from tutti.outputs.election.ensemble import write_ensemble
+from tutti.outputs.election.members import Rule
 from tutti.tasks.scorer import Scorer
 
 

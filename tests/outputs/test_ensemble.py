@@ -17,9 +17,9 @@ from tutti.bank.electorate import Electorate
 from tutti.config.recipe import Recipe
 from tutti.ensembling.methods.registry import METHODS
 from tutti.errors import StorageError, StudyError, SubmissionError
-from tutti.outputs.ensemble import write_ensemble
-from tutti.outputs.members import Rule
-from tutti.outputs.submission import Formats
+from tutti.outputs.election.ensemble import write_ensemble
+from tutti.outputs.election.members import Rule
+from tutti.outputs.submission.submission import Formats
 from tutti.records import CheckpointRecord
 from tutti.tasks.predictions import Predictions
 
@@ -189,7 +189,7 @@ def test_labels_of_a_changed_task_are_refused(make_finished, tmp_path):
 def test_building_an_ensemble_imports_no_training_or_cluster_library():
     code = """
 import sys
-import tutti.outputs.ensemble, tutti.outputs.pseudo_labels, tutti.outputs.pictures
+import tutti.outputs.election.ensemble, tutti.outputs.pseudo.labels, tutti.outputs.report.pictures
 print(sorted({"torch", "ray", "mlflow", "optuna", "transformers", "matplotlib", "sklearn"} & set(sys.modules)))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from tutti.errors import SubmissionError, TaskFileError
-from tutti.outputs.grade import read_labels
-from tutti.outputs.submission import FORMATS, Formats
+from tutti.outputs.election.grade import read_labels
+from tutti.outputs.submission.submission import FORMATS, Formats
 from tutti.tasks.build import CleaningSteps
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue

@@ -9,9 +9,9 @@ import pytest
 
 from tutti.errors import StorageError, StudyError
 from tutti.files import sha256_of
-from tutti.outputs.ensemble import write_ensemble
-from tutti.outputs.leaderboard import Entry, Leaderboard, correlation
-from tutti.outputs.members import Rule
+from tutti.outputs.election.ensemble import write_ensemble
+from tutti.outputs.election.members import Rule
+from tutti.outputs.submission.leaderboard import Entry, Leaderboard, correlation
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
 from tutti.errors import StudyError
-from tutti.outputs.members import Rule, elect
+from tutti.outputs.election.members import Rule, elect
 from tutti.records import CheckpointRecord
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task

@@ -19,9 +19,9 @@ from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.procedure import Ballot, Procedure
 from tutti.ensembling.select import Selection
 from tutti.errors import StorageError, StudyError
-from tutti.orchestration.weights import check_predicts
+from tutti.orchestration.after.weights import check_predicts
 from tutti.outputs.folder import output_folder
-from tutti.outputs.predictions import Shards, TaskVote, check_out, needed_voters
+from tutti.outputs.submission.predictions import Shards, TaskVote, check_out, needed_voters
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.metrics import METRICS
 from tutti.tasks.task import Task

@@ -13,10 +13,10 @@ from tutti.config.load import load_recipe
 from tutti.config.names import shipped_names
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import StudyError
-from tutti.outputs.members import Rule
-from tutti.outputs.pseudo_labels import write_pseudo_labels
-from tutti.outputs.pseudo_pool import Pool
-from tutti.outputs.pseudo_report import FOLDED
+from tutti.outputs.election.members import Rule
+from tutti.outputs.pseudo.labels import write_pseudo_labels
+from tutti.outputs.pseudo.pool import Pool
+from tutti.outputs.pseudo.report import FOLDED
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels

@@ -12,7 +12,7 @@ import pytest
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.errors import StorageError
-from tutti.outputs.pseudo_pool import Pool, pools
+from tutti.outputs.pseudo.pool import Pool, pools
 from tutti.tasks.build import ExtraRows, TaskSpec
 from tutti.tasks.layouts.competition import Competition
 

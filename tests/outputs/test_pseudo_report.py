@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tutti.ensembling.pseudo import Labelling
-from tutti.outputs.pseudo_report import ClassCoverage, PseudoLabelReport, TaskPseudoLabels
+from tutti.outputs.pseudo.report import ClassCoverage, PseudoLabelReport, TaskPseudoLabels
 
 
 def test_labels_of_a_class_that_no_row_tells_of_are_not_counted_as_told():

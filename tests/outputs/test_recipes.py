@@ -11,7 +11,7 @@ from tutti.config.load import load_recipe
 from tutti.config.recipe import Method, Recipe
 from tutti.ensembling.methods.registry import METHODS
 from tutti.errors import ConfigError
-from tutti.outputs.ensemble import write_ensemble
+from tutti.outputs.election.ensemble import write_ensemble
 
 RECIPES = sorted((Path(__file__).parents[2] / "ensembles").glob("*.yaml"))
 

@@ -13,9 +13,9 @@ import pytest
 
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import StudyError
-from tutti.outputs.members import Rule
-from tutti.outputs.pseudo_pool import Pool
-from tutti.outputs.report import vote, write_report
+from tutti.outputs.election.members import Rule
+from tutti.outputs.pseudo.pool import Pool
+from tutti.outputs.report.report import vote, write_report
 from tutti.records import TrialRecord, TrialState
 from tutti.tasks.kinds.registry import KINDS
 

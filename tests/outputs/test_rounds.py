@@ -12,8 +12,8 @@ from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
 from tutti.ensembling.nested import Estimate
 from tutti.errors import StorageError, StudyError
-from tutti.outputs.members import Rule
-from tutti.outputs.rounds import Comparison, Round, RoundFolder, compare, ended_rounds, next_round, write_round
+from tutti.outputs.election.members import Rule
+from tutti.outputs.pseudo.rounds import Comparison, Round, RoundFolder, compare, ended_rounds, next_round, write_round
 from tutti.tasks.predictions import Predictions
 
 RULE = Rule(top=3, by="task")

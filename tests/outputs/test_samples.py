@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tutti.errors import SubmissionError
-from tutti.outputs.submission import FORMATS, Formats
+from tutti.outputs.submission.submission import FORMATS, Formats
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.task import Task
 

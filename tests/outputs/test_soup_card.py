@@ -9,9 +9,9 @@ import pytest
 from tutti.ensembling.nested import Estimate
 from tutti.ensembling.select import top
 from tutti.errors import StudyError
+from tutti.outputs.election.members import Rule, elect
+from tutti.outputs.election.soup_card import SoupCard, Tried, Versus, refolded, versus
 from tutti.outputs.folder import write_card
-from tutti.outputs.members import Rule, elect
-from tutti.outputs.soup import SoupCard, Tried, Versus, refolded, versus
 
 CARD = SoupCard(
     study="s",

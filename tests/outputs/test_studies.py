@@ -10,8 +10,8 @@ import pytest
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.errors import StudyError
-from tutti.outputs.pseudo_pool import pools
-from tutti.outputs.studies import check_together
+from tutti.outputs.election.studies import check_together
+from tutti.outputs.pseudo.pool import pools
 from tutti.tasks.build import CleaningSteps, ExtraRows, TaskSpec
 from tutti.tasks.layouts.competition import Competition
 

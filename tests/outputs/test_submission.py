@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tutti.config.study import GlueKind
 from tutti.errors import SubmissionError
-from tutti.outputs.formats.csv import Csv
-from tutti.outputs.formats.glue import OFFICIAL, lacking
-from tutti.outputs.submission import FORMATS, Formats, check, zipped
+from tutti.outputs.submission.formats.csv import Csv
+from tutti.outputs.submission.formats.glue import OFFICIAL, lacking
+from tutti.outputs.submission.submission import FORMATS, Formats, check, zipped
 from tutti.tasks.task import Task
 
 TASK = Task("topic", ("100", "108"), pair=False, metric="macro_f1", submission="competition")

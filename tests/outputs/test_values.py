@@ -15,11 +15,11 @@ from scorers import score
 from tutti.bank.bank import Bank
 from tutti.ensembling.pseudo import Labelling
 from tutti.errors import StudyError
-from tutti.outputs.ensemble import write_ensemble
-from tutti.outputs.members import Rule, elect, votes
-from tutti.outputs.pseudo_labels import write_pseudo_labels
-from tutti.outputs.pseudo_pool import Pool
-from tutti.outputs.submission import Formats
+from tutti.outputs.election.ensemble import write_ensemble
+from tutti.outputs.election.members import Rule, elect, votes
+from tutti.outputs.pseudo.labels import write_pseudo_labels
+from tutti.outputs.pseudo.pool import Pool
+from tutti.outputs.submission.submission import Formats
 from tutti.records import CheckpointRecord
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.glue import Glue

@@ -11,8 +11,8 @@ from training_runs import TRAINING, Tune
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.tasks.task import Task
-from tutti.training.adversarial import make_attack
-from tutti.training.trainer import MultiTaskTrainer
+from tutti.training.loop.trainer import MultiTaskTrainer
+from tutti.training.tricks.adversarial import make_attack
 
 TASK = Task(name="t", names=("a", "b"), pair=False, metric="accuracy", submission="csv")
 IDS = torch.tensor([[2, 5, 6, 3], [2, 7, 8, 3]])

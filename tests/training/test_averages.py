@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tutti.training.averages import EpochAverage, ExponentialAverage, evaluation_weights
+from tutti.training.tricks.averages import EpochAverage, ExponentialAverage, evaluation_weights
 
 
 def _set(model: nn.Module, value: float) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tutti.tasks.task import Task
-from tutti.training.balance import DynamicBalance, FixedBalance, UncertaintyBalance, make_balance
+from tutti.training.tricks.balance import DynamicBalance, FixedBalance, UncertaintyBalance, make_balance
 
 CPU = torch.device("cpu")
 TASKS = [

@@ -7,9 +7,10 @@ import torch
 from transformers import BertConfig, BertModel, TrainingArguments
 from transformers.models.bert import modeling_bert
 
-from tutti.training import cpu, fine_tune, one_device
-from tutti.training.cpu import eager_attention, quick_masks, slow_attention
-from tutti.training.one_device import OneDeviceTrainer
+from tutti.training import fine_tune
+from tutti.training.machine import cpu, one_device
+from tutti.training.machine.cpu import eager_attention, quick_masks, slow_attention
+from tutti.training.machine.one_device import OneDeviceTrainer
 
 
 def drawn(p: float, *, dtype: torch.dtype = torch.float32, seed: int = 0, shape: tuple[int, ...] = (500, 401)):

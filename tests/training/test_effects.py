@@ -21,8 +21,8 @@ from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.kinds.classes import ClassesHead
 from tutti.modeling.mixout import MixoutLinear
 from tutti.tasks.task import Task
-from tutti.training.balance import DynamicBalance
-from tutti.training.trainer import MultiTaskTrainer
+from tutti.training.loop.trainer import MultiTaskTrainer
+from tutti.training.tricks.balance import DynamicBalance
 
 CLS = 2  # the token that every row begins with
 ONE_STEP = TRAINING | {"max_steps": 1, "head_dropout": 0.0, "use_cpu": True}

@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 from tutti.errors import StorageError
 from tutti.training import EpochReport
-from tutti.training.exchange import exchange_of, take_over
-from tutti.training.resume import MANIFEST, newest_state, states
-from tutti.training.trainer import MultiTaskTrainer
+from tutti.training.loop.exchange import exchange_of, take_over
+from tutti.training.loop.resume import MANIFEST, newest_state, states
+from tutti.training.loop.trainer import MultiTaskTrainer
 
 EXCHANGE = {"donor": "t0001", "epoch": 2, "parameters": {"learning_rate": 2e-4}}
 RATE = 1e-3

@@ -17,7 +17,7 @@ from tutti.data.encode import EncodedPart
 from tutti.errors import BackboneError, StorageError, TrialError
 from tutti.tasks.task import Task
 from tutti.training import fine_tune
-from tutti.training.trainer import MultiTaskTrainer
+from tutti.training.loop.trainer import MultiTaskTrainer
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_prediction_of_a_row_to_predict_that_is_not_finite_ends_the_trial_alon
     tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that no evaluation has seen: their predictions could not be saved, whichever run tried it."""
-    module = import_module("tutti.training.fine_tune")
+    module = import_module("tutti.training.loop.fine_tune")
     predict = module.predict
 
     def overflows(model: Any, part: EncodedPart, **options: Any) -> np.ndarray:

@@ -17,8 +17,9 @@ from word_backbone import save_deberta
 from tutti.data.encode import EncodedPart
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
-from tutti.training import EpochReport, fine_tune, precision
-from tutti.training.trainer import MultiTaskTrainer
+from tutti.training import EpochReport, fine_tune
+from tutti.training.loop.trainer import MultiTaskTrainer
+from tutti.training.machine import precision
 
 
 def test_a_run_learns_reports_each_epoch_and_predicts_the_other_parts(

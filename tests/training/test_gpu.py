@@ -10,8 +10,8 @@ from training_runs import Tune
 from transformers import AutoModel, masking_utils
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 
-from tutti.training import one_device
-from tutti.training.gpu import without_asking_for_padding
+from tutti.training.machine import one_device
+from tutti.training.machine.gpu import without_asking_for_padding
 
 GPU = torch.device("cuda")
 PADDED = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])

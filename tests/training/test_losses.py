@@ -9,7 +9,7 @@ from tutti.modeling.kinds.balanced import balanced_classes
 from tutti.modeling.kinds.classes import ClassesHead
 from tutti.modeling.kinds.protocol import LossOptions
 from tutti.modeling.kinds.values import ValuesHead
-from tutti.training.losses import duplicate_rows, training_losses
+from tutti.training.loop.losses import duplicate_rows, training_losses
 
 CLASSES, VALUES, ONE = ClassesHead(), ValuesHead(), torch.ones(())
 

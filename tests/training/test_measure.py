@@ -9,7 +9,7 @@ import pytest
 
 from tutti.data.encode import EncodedPart
 from tutti.tasks.task import Task
-from tutti.training.measure import measure, study_loss
+from tutti.training.loop.measure import measure, study_loss
 
 MOOD = Task(name="mood", names=("no", "yes"), pair=False, metric="accuracy", submission="csv")
 VALUE = Task(name="value", names=(), pair=False, metric="pearson", submission="csv")

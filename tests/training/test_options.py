@@ -7,9 +7,9 @@ from training_faults import training_faults
 from transformers import TrainingArguments
 
 from tutti.errors import TrialError
-from tutti.training import packages
-from tutti.training.options import DEFAULTS, FIXED, split_training
-from tutti.training.reserved_keys import SET_BY_TUTTI
+from tutti.training.keys import packages
+from tutti.training.keys.options import DEFAULTS, FIXED, split_training
+from tutti.training.keys.reserved_keys import SET_BY_TUTTI
 
 
 def _space_faults(space: dict[str, object]) -> list[str]:
@@ -316,7 +316,7 @@ def test_a_key_by_the_name_that_it_has_elsewhere_is_recognised(name: str, key: s
 
 def test_names_from_elsewhere_are_no_keys_and_what_they_mean_is_one() -> None:
     from tutti.config.training import TrainingOptions
-    from tutti.training.key_aliases import ALIASES
+    from tutti.training.keys.key_aliases import ALIASES
 
     fields = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
     known = fields | set(TrainingOptions.model_fields)

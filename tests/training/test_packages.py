@@ -6,7 +6,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_optimizer import _BITSANDBYTES_OPTIMIZERS
 from transformers.training_args import OptimizerNames
 
-from tutti.training import packages
+from tutti.training.keys import packages
 
 
 def test_what_needs_bitsandbytes_says_so_before_any_trial_where_it_is_not_installed(

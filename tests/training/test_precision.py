@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, TrainingArguments
 
-from tutti.training import precision
+from tutti.training.machine import precision
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from word_backbone import save_deberta
 
 from tutti.data.encode import distinct_rows
 from tutti.errors import BackboneError, StudyError, TrialError
-from tutti.training import precision
-from tutti.training import pretrain as module
-from tutti.training.pretrain import pretrain
+from tutti.training.loop import pretrain as module
+from tutti.training.loop.pretrain import pretrain
+from tutti.training.machine import precision
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from transformers import Trainer, XLMConfig, XLMModel
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.tasks.task import Task
-from tutti.training.rates import BALANCE_RATE, decayed_names, parameter_groups
+from tutti.training.tricks.rates import BALANCE_RATE, decayed_names, parameter_groups
 
 TASK = Task(name="t", names=("a", "b"), pair=False, metric="accuracy", submission="csv")
 

@@ -18,9 +18,11 @@ from training_runs import EMA_AND_DROPOUT, Tune, assert_same_end, final_weights,
 
 from tutti.errors import StorageError
 from tutti.files import sha256_of
-from tutti.training import EpochReport, FineTuned, precision, resume
-from tutti.training.exchange import exchange_of
-from tutti.training.resume import Position, ResumeState, remove_later
+from tutti.training import EpochReport, FineTuned
+from tutti.training.loop import resume
+from tutti.training.loop.exchange import exchange_of
+from tutti.training.loop.resume import Position, ResumeState, remove_later
+from tutti.training.machine import precision
 
 
 @pytest.mark.parametrize("killed_after", [3, 4], ids=["within an epoch", "at its end"])

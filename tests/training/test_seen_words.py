@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 from training_runs import newest_state
 
-from tutti.training import FineTuned, seen_words
+from tutti.training import FineTuned
+from tutti.training.tricks import seen_words
 
 WORDS = "embeddings.word_embeddings.weight"
 

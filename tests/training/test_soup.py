@@ -26,15 +26,16 @@ from tutti.modeling.average import shape_of, write_mean
 from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
-from tutti.orchestration.soup import averageable
-from tutti.outputs.members import Rule, elect
-from tutti.outputs.soup import refolded
+from tutti.orchestration.after.soup import averageable
+from tutti.outputs.election.members import Rule, elect
+from tutti.outputs.election.soup_card import refolded
 from tutti.records import CheckpointRecord, TextLimit
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
-from tutti.training import precision, soup
-from tutti.training.predict import predict
-from tutti.training.soup import Soup, _SoupEvaluator, greedy_soup
+from tutti.training.loop.predict import predict
+from tutti.training.machine import precision
+from tutti.training.tricks import soup
+from tutti.training.tricks.soup import Soup, _SoupEvaluator, greedy_soup
 
 TASK = Task(name="news", names=("100", "101", "102"), pair=False, metric="accuracy", submission="csv")
 Save = Callable[..., Path]

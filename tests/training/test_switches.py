@@ -15,7 +15,7 @@ from training_runs import WORDS, Tune, final_weights, newest_state
 from tutti.data.encode import EncodedPart
 from tutti.errors import TrialError
 from tutti.training import EpochReport
-from tutti.training.trainer import MultiTaskTrainer
+from tutti.training.loop.trainer import MultiTaskTrainer
 
 SWITCHES: dict[str, dict[str, Any]] = {
     "class weights": {"class_weights": "balanced"},

@@ -74,9 +74,11 @@ def pretrain(
     for name, value in TORCH_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from tutti.cli.stores import read_study_file
+    from tutti.config.training import limit_of
     from tutti.data.encode import load_parts
-    from tutti.orchestration.build import abilities_of, check_backbone, limit_of, prepare_rows
-    from tutti.training.pretrain import check_pretraining, pretrain
+    from tutti.orchestration.before.abilities import abilities_of, check_backbone
+    from tutti.orchestration.before.rows import prepare_rows
+    from tutti.training.loop.pretrain import check_pretraining, pretrain
 
     check_pretraining(out=out, learning_rate=learning_rate)
     config, _ = read_study_file(study, overrides=overrides or [])

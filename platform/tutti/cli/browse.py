@@ -27,7 +27,7 @@ def trials(
     Example: `tutti trials glue_trio`
     """
     from tutti.cli.progress import best_so_far, cut_off, failures, summary, trials_table
-    from tutti.orchestration.lock import is_running
+    from tutti.orchestration.upkeep.lock import is_running
     from tutti.records import best_trial
     from tutti.search.objectives import pareto_front
 

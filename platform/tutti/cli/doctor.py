@@ -32,8 +32,8 @@ def doctor(
 
     Example: `tutti doctor glue_trio --dry-run`
     """
-    from tutti.orchestration.doctor import diagnose
-    from tutti.orchestration.lock import study_lock
+    from tutti.orchestration.upkeep.doctor import diagnose
+    from tutti.orchestration.upkeep.lock import study_lock
 
     folder = find_study(study)
     config = parse_study(folder.study_file)

@@ -19,7 +19,7 @@ from tutti.data.prepared import Prepared, load_prepared
 from tutti.errors import Fault, StudyError, counted
 
 if TYPE_CHECKING:
-    from tutti.outputs.pseudo_pool import Pool
+    from tutti.outputs.pseudo.pool import Pool
 
 With = Annotated[
     list[str] | None,
@@ -45,7 +45,7 @@ def voting_studies(
         StudyError: if a study is missing, has other classes or files, shares its name with another, or has other tasks
             unless members are chosen by task: then it votes in those that both have, of which there must be one.
     """
-    from tutti.outputs.studies import check_together
+    from tutti.outputs.election.studies import check_together
 
     studies = {config.study: VotingStudy(config, folder, prepared)}
     for name_or_folder in (*members.studies, *others):
@@ -61,7 +61,7 @@ def voting_studies(
 
 def pools_of(studies: Mapping[str, VotingStudy], name: str) -> dict[str, Pool]:
     """The named study's unlabelled rows by task. Those that the others' trials have seen with a label count as seen."""
-    from tutti.outputs.pseudo_pool import pools
+    from tutti.outputs.pseudo.pool import pools
     from tutti.tasks.build import task_specs
 
     others = [study.prepared for other, study in studies.items() if other != name]

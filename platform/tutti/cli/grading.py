@@ -36,8 +36,8 @@ def answers(
         SubmissionError: if an option names no test file of the study, or the labels are not those of its rows.
         TaskFileError: if a file cannot be read.
     """
-    from tutti.outputs.grade import read_labels, trained_on
-    from tutti.outputs.submission import named
+    from tutti.outputs.election.grade import read_labels, trained_on
+    from tutti.outputs.submission.submission import named
     from tutti.tasks.build import sample_ids_of, task_spec
 
     tests = {named(task, part): (task, part) for task, own in config.tasks.items() for part in own.test_sets()}

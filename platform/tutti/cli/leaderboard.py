@@ -13,7 +13,7 @@ from tutti.cli.console import console
 from tutti.errors import TrackingError
 
 if TYPE_CHECKING:
-    from tutti.outputs.leaderboard import Entry
+    from tutti.outputs.submission.leaderboard import Entry
 
 app = typer.Typer(help="Keeps what a competition's leaderboard said of submissions.", no_args_is_help=True)
 
@@ -28,7 +28,7 @@ def add(
 
     Example: `tutti leaderboard add glue_trio studies/glue_trio/ensembles/auto --score 0.8123`
     """
-    from tutti.outputs.leaderboard import Leaderboard, correlation
+    from tutti.outputs.submission.leaderboard import Leaderboard, correlation
 
     config, folder, _ = stores.open_folder(study)
     board = Leaderboard(folder.leaderboard)
@@ -60,7 +60,7 @@ def show(study: Study) -> None:
 
     Example: `tutti leaderboard show glue_trio`
     """
-    from tutti.outputs.leaderboard import Leaderboard
+    from tutti.outputs.submission.leaderboard import Leaderboard
 
     config, folder, _ = stores.open_folder(study)
     _show(config.study, Leaderboard(folder.leaderboard).entries())
@@ -70,7 +70,7 @@ def _show(study: str, entries: list[Entry]) -> None:
     from rich.table import Table
 
     from tutti.outputs.formatting import number
-    from tutti.outputs.leaderboard import correlation
+    from tutti.outputs.submission.leaderboard import correlation
 
     if not entries:
         console.print(f"The study {study} has no submissions with public scores; add one with `tutti leaderboard add`.")

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
     from tutti.config.study import Resources, StudyConfig
     from tutti.data.prepared import Prepared
-    from tutti.orchestration.inference import Checkpoint, Slots
-    from tutti.outputs.predictions import Shards, TaskVote
+    from tutti.orchestration.after.inference import Checkpoint, Slots
+    from tutti.outputs.submission.predictions import Shards, TaskVote
     from tutti.tasks.build import TaskSpec
     from tutti.tasks.layouts.protocol import FileLayout
     from tutti.tasks.task import Task
@@ -111,8 +111,8 @@ def predict(
 
     Example: `tutti predict glue_trio --task CoLA --recipe baseline --input new.tsv --out predictions.csv`
     """
-    from tutti.orchestration.inference import SHARD
-    from tutti.outputs.predictions import Shards, check_out
+    from tutti.orchestration.after.inference import SHARD
+    from tutti.outputs.submission.predictions import Shards, check_out
     from tutti.tasks.build import numbering_note
 
     began = time.monotonic()
@@ -156,7 +156,7 @@ def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: S
     """Predicts all shards but those that are done."""
     from rich.progress import Progress
 
-    from tutti.orchestration.inference import SHARD, predict_shards
+    from tutti.orchestration.after.inference import SHARD, predict_shards
 
     jobs = (shards.count - len(done)) * len(predictors.checkpoints)
     with (
@@ -190,7 +190,7 @@ def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: S
 def connected_slots(resources: Resources, *, most: int) -> Iterator[Slots]:
     """Connects to Ray for workers that predict, as many as the trials of a study may have, but ``most`` at the most."""
     from tutti.cluster.connect import connected
-    from tutti.orchestration.inference import Slots, slot_size
+    from tutti.orchestration.after.inference import Slots, slot_size
 
     cpus, gpus = slot_size(resources)
     trials = resources.concurrent_trials
@@ -224,7 +224,7 @@ def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
     Raises:
         TaskFileError: if the file cannot be read in its layout.
     """
-    from tutti.orchestration.inference import SHARD
+    from tutti.orchestration.after.inference import SHARD
     from tutti.tasks.build import new_rows_layout, sample_ids_of, task_spec
 
     spec = task_spec(task.name, config.tasks[task.name], sample_ids_of(config).get(task.name, ()))
@@ -240,11 +240,11 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
         StudyError: if the banks lack what the election needs, or a member's weights are missing.
     """
     from tutti.modeling.checkpoint import read_metadata
-    from tutti.orchestration.inference import Checkpoint
-    from tutti.orchestration.weights import weights_of
-    from tutti.outputs.members import elect
-    from tutti.outputs.predictions import TaskVote, needed_voters
-    from tutti.training.precision import ruled_out
+    from tutti.orchestration.after.inference import Checkpoint
+    from tutti.orchestration.after.weights import weights_of
+    from tutti.outputs.election.members import elect
+    from tutti.outputs.submission.predictions import TaskVote, needed_voters
+    from tutti.training.machine.precision import ruled_out
 
     bank, rule, first = electorate_of(studies, members=recipe.members), rule_of(recipe), next(iter(studies.values()))
     election = elect(
@@ -285,9 +285,9 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
 
 def _single_checkpoint(config: StudyConfig, folder: StudyFolder, task: Task, checkpoint: Path) -> Predictors:
     from tutti.modeling.checkpoint import read_metadata
-    from tutti.orchestration.inference import Checkpoint
-    from tutti.orchestration.weights import check_predicts
-    from tutti.outputs.predictions import TaskVote
+    from tutti.orchestration.after.inference import Checkpoint
+    from tutti.orchestration.after.weights import check_predicts
+    from tutti.outputs.submission.predictions import TaskVote
 
     checkpoint = checkpoint.absolute()
     example = folder.trial("t0000").fold(0) if config.split.folds else folder.trial("t0000")

@@ -39,7 +39,9 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         ConfigError, TaskFileError: with the faults of all tasks, or if ``max_length`` exceeds the backbone's.
         StorageError: if the folder cannot be written.
     """
-    from tutti.orchestration.build import abilities_of, check_backbone, encode_study, keep_backbone, prepare_rows
+    from tutti.orchestration.before.abilities import abilities_of, check_backbone
+    from tutti.orchestration.before.kept_backbone import keep_backbone
+    from tutti.orchestration.before.rows import encode_study, prepare_rows
     from tutti.tasks.build import numbering_note, sample_ids_of, task_specs
 
     begun = folder.begun

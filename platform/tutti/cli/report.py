@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tutti.config.folder import StudyFolder
     from tutti.config.study import StudyConfig
     from tutti.data.prepared import Prepared
-    from tutti.outputs.report import VoteSection
+    from tutti.outputs.report.report import VoteSection
 
 Out = Annotated[
     Path | None,
@@ -39,8 +39,8 @@ def report(study: Study, recipe: RecipeName = None, others: With = None, out: Ou
     Example: `tutti report glue_trio --recipe auto`
     """
     with waiting("Drawing up the report"):
-        from tutti.orchestration.lock import is_running
-        from tutti.outputs.report import write_report
+        from tutti.orchestration.upkeep.lock import is_running
+        from tutti.outputs.report.report import write_report
         from tutti.search.pictures import search_pngs
 
         config, folder, prepared = stores.open_folder(study)
@@ -79,7 +79,7 @@ def _vote(
 ) -> VoteSection | None:
     """The ensemble's part of the page; none if no trial can vote yet."""
     from tutti.ensembling.pseudo import Labelling
-    from tutti.outputs.report import vote
+    from tutti.outputs.report.report import vote
 
     name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
     studies = voting_studies(config, folder, prepared, members=chosen.members, others=others)

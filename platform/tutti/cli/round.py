@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tutti.bank.electorate import Electorate
     from tutti.data.prepared import Prepared
     from tutti.ensembling.nested import Estimate
-    from tutti.outputs.rounds import Comparison, Round, RoundFolder
+    from tutti.outputs.pseudo.rounds import Comparison, Round, RoundFolder
 
 _MOST_POINTS = 4
 
@@ -77,8 +77,8 @@ def round_(
 
     Example: `tutti round tnews_round --recipe examples/recipes/tnews_round.yaml`
     """
-    from tutti.orchestration.lock import study_lock
-    from tutti.outputs.rounds import RoundFolder, ended_rounds, next_round
+    from tutti.orchestration.upkeep.lock import study_lock
+    from tutti.outputs.pseudo.rounds import RoundFolder, ended_rounds, next_round
 
     config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
@@ -111,7 +111,7 @@ def _checked_records(
     config: StudyConfig, folder: StudyFolder, prepared: Prepared, recipe: Recipe, recipe_name: str
 ) -> list[TrialRecord]:
     """The study's trials, after checking that it can have rounds with the recipe."""
-    from tutti.orchestration.rounds import check_rounds
+    from tutti.orchestration.after.rounds import check_rounds
 
     with closing(stores.load_store(config, folder)) as store:
         records, seconds = store.records(), store.run_seconds()
@@ -126,7 +126,7 @@ def _plan(base: _Base, current: Round, place: RoundFolder, *, trials: int | None
     Raises:
         StudyError: if ``trials`` exceeds the number of points.
     """
-    from tutti.orchestration.rounds import best_points, studies_with_labels
+    from tutti.orchestration.after.rounds import best_points, studies_with_labels
 
     points = best_points(base.records, count=trials or _MOST_POINTS)
     if len(points) < (trials or 0):
@@ -162,7 +162,7 @@ def _plan(base: _Base, current: Round, place: RoundFolder, *, trials: int | None
 
 def _run(base: _Base, current: Round, place: RoundFolder) -> bool:
     """Trains the round's two studies and compares the ensembles with each; returns whether the round is kept."""
-    from tutti.outputs.rounds import compare, write_round
+    from tutti.outputs.pseudo.rounds import compare, write_round
 
     finished, others = _train(base, current, place), current.teachers[1:]
     comparison = compare(

@@ -20,8 +20,8 @@ from tutti.errors import Fault, StudyError
 
 if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
-    from tutti.outputs.members import Election
-    from tutti.outputs.soup import SoupCard
+    from tutti.outputs.election.members import Election
+    from tutti.outputs.election.soup_card import SoupCard
 
 
 def soup(
@@ -36,8 +36,8 @@ def soup(
 
     Example: `tutti soup glue_trio`
     """
+    from tutti.outputs.election.members import elect
     from tutti.outputs.folder import PAGE, output_folder, write_card
-    from tutti.outputs.members import elect
 
     config, folder, prepared = stores.open_folder(study)
     name, chosen = load_recipe(recipe)
@@ -85,9 +85,9 @@ def _show(card: SoupCard) -> None:
 
 def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe, *, into: Path) -> SoupCard:
     """Makes the soup from all trials that vote in any task, best objective first, and compares it with the vote."""
-    from tutti.orchestration.soup import averageable, compute_soup
-    from tutti.orchestration.weights import weights_of
-    from tutti.outputs.soup import SoupCard, Tried, refolded, versus
+    from tutti.orchestration.after.soup import averageable, compute_soup
+    from tutti.orchestration.after.weights import weights_of
+    from tutti.outputs.election.soup_card import SoupCard, Tried, refolded, versus
 
     config, folder, tasks = study.config, study.folder, study.prepared.tasks
     voting = {member.key for elected in election.tasks.values() for member in elected.members}

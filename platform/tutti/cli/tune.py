@@ -30,7 +30,7 @@ from tutti.tasks.predictions import Predictions
 
 if TYPE_CHECKING:
     from tutti.data.prepared import Prepared
-    from tutti.orchestration.study import StudyOutcome
+    from tutti.orchestration.driver.study import StudyOutcome
 
 Trials = Annotated[
     str | None, typer.Option(metavar="N|+N", help="How many trials the study shall have, or how many more.")
@@ -120,8 +120,8 @@ def run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callabl
 def _run(study: StudyConfig, folder: StudyFolder, *, resume: bool, again: Callable[..., str]) -> list[TrialRecord]:
     from tutti.cli.progress import cut_off
     from tutti.cluster.connect import check_cluster, connected, gpus_of_cluster
-    from tutti.orchestration.lock import study_lock
-    from tutti.orchestration.study import clear_ended
+    from tutti.orchestration.driver.study import clear_ended
+    from tutti.orchestration.upkeep.lock import study_lock
 
     began = time.monotonic()
     check_place(folder)
@@ -234,7 +234,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
         concurrent: number of trials at a time; 0 if the study is over and no Ray is connected.
     """
     from tutti.cli.progress import Progress, cut_off
-    from tutti.orchestration.study import run_study
+    from tutti.orchestration.driver.study import run_study
     from tutti.tracking.protocol import BEST_SCORE
 
     shown = best_effort_console()  # an error raised in Tune's callbacks would end the study
@@ -298,7 +298,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
 
 def picture(task: str, predictions: Predictions) -> bytes:
     """A PNG of a trial's validation predictions."""
-    from tutti.outputs.pictures import predictions_png
+    from tutti.outputs.report.pictures import predictions_png
 
     assert predictions.labels is not None
     decided = predictions.kind.decide(predictions.outputs)

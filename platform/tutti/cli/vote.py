@@ -25,10 +25,10 @@ from tutti.tasks.build import ids_by, submission_of, task_spec
 if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
     from tutti.data.prepared import Prepared
-    from tutti.outputs.card import Card
-    from tutti.outputs.members import Rule
-    from tutti.outputs.pseudo_report import PseudoLabelReport
-    from tutti.outputs.submission import Formats, TestIds
+    from tutti.outputs.election.card import Card
+    from tutti.outputs.election.members import Rule
+    from tutti.outputs.pseudo.report import PseudoLabelReport
+    from tutti.outputs.submission.submission import Formats, TestIds
 
 RecipeName = Annotated[
     str | None, typer.Option("--recipe", metavar="NAME|FILE", help="A recipe; by default the study's own.")
@@ -48,7 +48,7 @@ def ensemble(
     Example: `tutti ensemble glue_trio --recipe auto --out submission`
     """
     with waiting("Choosing the ensemble's members and scoring it"):
-        from tutti.outputs.ensemble import write_ensemble
+        from tutti.outputs.election.ensemble import write_ensemble
 
         config, folder, prepared = stores.open_folder(study)
         name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
@@ -104,7 +104,7 @@ def _show_card(card: Card) -> None:
 
 def rule_of(recipe: Recipe) -> Rule:
     """The rule by which a recipe's ensemble is chosen and combined."""
-    from tutti.outputs.members import Rule
+    from tutti.outputs.election.members import Rule
 
     return Rule(
         **recipe.members.model_dump(exclude={"studies"}),
@@ -128,7 +128,7 @@ def formats_of(config: StudyConfig, prepared: Prepared, recipe: Recipe) -> Forma
     Raises:
         SubmissionError: if a template's ids are a column of its test table that are not the study's ids.
     """
-    from tutti.outputs.submission import Formats
+    from tutti.outputs.submission.submission import Formats
 
     tested = {name: task for name, task in config.tasks.items() if task.test_sets()}
     samples = {name: task.sample for name, task in tested.items() if task.sample}
@@ -146,8 +146,8 @@ def _other_ids(config: StudyConfig, prepared: Prepared, templates: Mapping[str, 
 
     Row numbers, or another column's values, may be the same ids in another order, which nothing else could tell.
     """
-    from tutti.outputs.formats.csv import Csv
-    from tutti.outputs.submission import named
+    from tutti.outputs.submission.formats.csv import Csv
+    from tutti.outputs.submission.submission import named
 
     for name, task in config.tasks.items():
         for part, file in task.test_sets().items():
@@ -201,7 +201,7 @@ def make_pseudo_labels(
     """
     with waiting("Choosing the ensemble's members and the rows to label"):
         from tutti.ensembling.pseudo import Labelling
-        from tutti.outputs.pseudo_labels import write_pseudo_labels
+        from tutti.outputs.pseudo.labels import write_pseudo_labels
 
         prepared = studies[rows_of].prepared
         report = write_pseudo_labels(
@@ -223,8 +223,8 @@ def make_pseudo_labels(
 def _show_pseudo_labels(report: PseudoLabelReport, target: Path) -> None:
     """Prints coverage and expected precision by class, the remarks, and the files."""
     from tutti.outputs.formatting import number
-    from tutti.outputs.pseudo_pool import ledger_of
-    from tutti.outputs.pseudo_report import EXPECTED, which_rows
+    from tutti.outputs.pseudo.pool import ledger_of
+    from tutti.outputs.pseudo.report import EXPECTED, which_rows
 
     console.print(f"Study {report.study}, recipe {report.recipe}. {which_rows(report.labelling)}")
     judged = any(task.coverage for task in report.tasks)  # no regression's labels are

@@ -21,8 +21,8 @@ from tutti.cluster.ending import (
 )
 from tutti.cluster.token import provide_token
 from tutti.errors import ClusterError, Fault, ResourcesError, UserError, first_line
-from tutti.orchestration.cpus import private_cpus
-from tutti.orchestration.nodes import trials_that_fit
+from tutti.orchestration.worker.cpus import private_cpus
+from tutti.orchestration.worker.nodes import trials_that_fit
 
 TORCH_ENVIRONMENT = {
     # PyTorch requests huge pages for large tensors, since each step allocates most of its memory anew.

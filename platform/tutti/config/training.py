@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -152,3 +153,8 @@ class TrainingOptions(Strict):
             (self.limit.stride > self.max_length // 2, "have a stride of at most half of max_length"),
         )
         return [rule for violated, rule in rules if violated]
+
+
+def limit_of(training: Mapping[str, Any]) -> TextLimit:
+    """How long inputs are, and what becomes of longer ones, according to training keys."""
+    return TrainingOptions(**{key: training[key] for key in LIMIT_KEYS if key in training}).limit

@@ -13,9 +13,9 @@ from tutti.errors import Fault, StudyError
 from tutti.files import fixed_folder_fault, hashes, resolved, sha256_of, storage_faults, whole_folder, write_whole
 
 if TYPE_CHECKING:
-    from tutti.outputs.card import Card
-    from tutti.outputs.pseudo_report import PseudoLabelReport
-    from tutti.outputs.soup import SoupCard
+    from tutti.outputs.election.card import Card
+    from tutti.outputs.election.soup_card import SoupCard
+    from tutti.outputs.pseudo.report import PseudoLabelReport
 
 CARD = "card.json"
 PAGE = "card.md"

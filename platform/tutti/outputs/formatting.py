@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tutti.ensembling.nested import Estimate
-    from tutti.outputs.members import Member
+    from tutti.outputs.election.members import Member
 
 
 def number(score: float | None) -> str:

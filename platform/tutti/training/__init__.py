@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tutti.training.fine_tune import fine_tune
-from tutti.training.options import check_training
-from tutti.training.report import EpochReport, FineTuned
+from tutti.training.keys.options import check_training
+from tutti.training.loop.fine_tune import fine_tune
+from tutti.training.loop.report import EpochReport, FineTuned
 
 __all__ = ["EpochReport", "FineTuned", "check_training", "fine_tune"]

@@ -1,0 +1,1 @@
+"""What uses the weights of trials that ended: predicting, soups, rounds."""

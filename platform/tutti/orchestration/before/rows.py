@@ -1,0 +1,78 @@
+"""A study's rows: prepared once, and encoded once for each limit of lengths that its trials may have."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tutti.config.folder import StudyFolder
+from tutti.config.possible import possible_limits, possible_values, varies_as_range
+from tutti.config.study import StudyConfig
+from tutti.data.prepare import prepare
+from tutti.data.prepared import Prepared
+from tutti.errors import ConfigError, Fault
+from tutti.orchestration.before.abilities import Abilities
+from tutti.records import TextLimit
+from tutti.tasks.build import sample_ids_of, task_specs
+
+
+def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
+    """Prepares the study's data in its folder, or loads it after checking that files and settings are the same.
+
+    Raises:
+        ConfigError: if a pooling is for pairs and no task has pairs.
+        As ``tutti.data.prepare.prepare`` does.
+    """
+    split = study.split
+    prepared = prepare(
+        task_specs(study.tasks, sample_ids_of(study), split, study.weights),
+        validation=split.validation,
+        folds=split.folds,
+        seed=split.seed,
+        folder=folder.data,
+        fold_column=split.fold_column,
+        group=split.group,
+    )
+    if not any(task.pair for task in prepared.tasks):
+        rule, remedy = "be for single texts where no task has pairs, of which it is the mean", "use mean"
+        poolings = possible_values(study, "pooling")
+        if faults := [Fault(key, rule, each, remedy) for key, each in poolings if each in ("pair", "bi_encoder")]:
+            raise ConfigError(*faults)
+    return prepared
+
+
+def encode_study(
+    study: StudyConfig, folder: StudyFolder, prepared: Prepared, abilities: Abilities
+) -> tuple[list[TextLimit], dict[str, float]]:
+    """Encodes every part of every task once, before any trial starts, for every limit of lengths known in advance.
+
+    Of a range that is the highest one, since its rows have the tokens of all shorter ones.
+
+    Returns:
+        The limits of trials with the greatest length, and by task the share of rows that reach it: nearly all of them
+        are longer. Without shares where the search space has a range of lengths.
+
+    Raises:
+        BackboneError: if the backbone has no tokenizer that loads, or no embedding of something that it gives.
+        StorageError: if a part is damaged or the cache cannot be written.
+    """
+    from tutti.data.encode import load_parts
+    from tutti.data.known_tokens import check_known
+
+    limits = sorted(possible_limits(study), key=lambda limit: (limit.max_length, limit.long_texts, limit.stride))
+    for limit in limits:
+        tasks = load_parts(prepared, tokenizer=study.backbone, limit=limit, cache=folder.encoded)
+    apart = all(pooling == "bi_encoder" for _, pooling in possible_values(study, "pooling"))
+    pairs = {task.name for task in prepared.tasks if task.pair}
+    for task, parts in tasks.items():
+        types = None if apart and task in pairs else abilities.token_types
+        for name, part in parts.items():
+            where = f"{name} of the task {task}"
+            check_known(part, where=where, backbone=study.backbone, tokens=abilities.tokens, token_types=types)
+    longest = [limit for limit in limits if limit.max_length == limits[-1].max_length]
+    if varies_as_range(study, "max_length"):  # trials encode the lengths that they draw
+        return longest, {}
+    reached = {
+        task: np.concatenate([part.lengths for part in parts.values()]) >= longest[-1].max_length
+        for task, parts in tasks.items()
+    }
+    return longest, {task: float(rows.mean()) for task, rows in reached.items()}

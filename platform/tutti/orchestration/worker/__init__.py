@@ -1,0 +1,1 @@
+"""Trains trials in the processes of a Ray Train run."""

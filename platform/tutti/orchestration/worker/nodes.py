@@ -1,0 +1,103 @@
+"""The nodes of a cluster: how many trials they have room for, and which of them see the study's folder."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tutti.config.folder import StudyFolder
+from tutti.config.study import Resources
+from tutti.errors import Fault
+from tutti.files import strays_of, write_whole
+from tutti.orchestration.worker.storage_failure import GO_ON
+
+PROBE_SECONDS = 5.0  # for a network file system to show a node what another node has just written
+NODE_ID = "ray.io/node-id"
+"""The label with its id that Ray gives every node."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A file in the study's folder by which a node tells whether it sees that folder, or an old or empty one.
+
+    Its name is new in each run: a network file system may have kept an older content of a known file.
+    """
+
+    file: Path
+    content: bytes
+
+    def is_seen(self) -> bool:
+        """Whether this node sees the file. Looks again for some seconds."""
+        until = time.monotonic() + PROBE_SECONDS
+        while True:
+            with suppress(OSError):
+                if self.file.read_bytes() == self.content:
+                    return True
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.5)
+
+
+@contextmanager
+def probe_of(folder: StudyFolder) -> Iterator[Probe]:
+    """Writes a probe, and removes it at the end of the block, with those of runs that were killed.
+
+    Raises:
+        StorageError: if the file system refuses.
+    """
+    content = secrets.token_hex(16)
+    probe = Probe(folder.path / f".probe.{content[:8]}.tmp", content.encode())  # `tutti doctor` knows such names
+    write_whole(probe.file, probe.content)
+    try:
+        yield probe
+    finally:
+        with suppress(OSError):
+            for each in strays_of(folder.path / "probe"):
+                each.unlink(missing_ok=True)
+
+
+def elsewhere_than(nodes: Collection[str]) -> dict[str, str] | None:
+    """The selector, by label, of all nodes but these; none if there are none to avoid.
+
+    Args:
+        nodes: their ids.
+    """
+    return {NODE_ID: f"!in({','.join(nodes)})"} if nodes else None
+
+
+def trials_that_fit(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus: float) -> int:
+    """Number of trials that fit concurrently. A worker needs one node; a trial's workers may be on several.
+
+    Args:
+        nodes: the resources of each.
+        cpus, gpus: per worker.
+    """
+    slots = 0
+    for resources in nodes:
+        node_slots = int(resources.get("CPU", 0.0) // cpus)
+        if gpus:  # 1 // 0.2 is 4
+            node_slots = min(node_slots, math.floor(resources.get("GPU", 0.0) / gpus + 1e-6))
+        slots += node_slots
+    return slots // workers
+
+
+def no_node_fault(folder: StudyFolder, blind: Mapping[str, str], resources: Resources) -> Fault | None:
+    """The fault of a cluster whose other nodes have no room for a trial; none if they have.
+
+    Args:
+        blind: the address of each node that does not see the study's folder, by its id.
+    """
+    import ray
+
+    others = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in blind]
+    cpus, gpus = resources.cpus_per_worker, resources.gpus_per_worker
+    if trials_that_fit(others, workers=resources.workers, cpus=cpus, gpus=gpus):
+        return None
+    got = f"none, or another folder, on {', '.join(blind.values())}, and no room for a trial elsewhere"
+    remedy = f"mount the shared folder there{GO_ON}"
+    return Fault(str(folder.path), "be the same folder on every node that trains", got, remedy)

@@ -1,0 +1,184 @@
+"""From the bank to submissions: combines the members' predictions and writes files and card. Needs no model or GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tutti.bank.electorate import Checkpoints
+from tutti.errors import Fault, SubmissionError
+from tutti.files import write_whole
+from tutti.outputs.election.card import FOLDED, PICTURE, RELIABILITY, Card, Graded, Single
+from tutti.outputs.election.grade import grade
+from tutti.outputs.election.members import Election, Rule, elect, votes
+from tutti.outputs.election.task_card import task_card
+from tutti.outputs.folder import output_folder, write_card
+from tutti.outputs.report.pictures import drawn, ensemble_png, reliability_png
+from tutti.outputs.submission.formats.glue import lacking
+from tutti.outputs.submission.submission import Formats, TestIds, check, zipped
+from tutti.tasks.objective import study_score
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tutti.records import CheckpointRecord
+    from tutti.tasks.task import Task
+
+Files = dict[str, dict[str, bytes]]
+
+_ZIP = "submission.zip"
+
+
+def write_ensemble(
+    *,
+    study: str,
+    recipe_name: str,
+    tasks: Sequence[Task],
+    validation: Mapping[str, DataFrame],
+    test_ids: TestIds,
+    bank: Checkpoints,
+    rule: Rule,
+    submission: Formats,
+    out: Path,
+    answers: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    folded: bool = False,
+) -> Card:
+    """Writes submission files, a zip of them, ``card.json``, ``card.md`` and pictures into ``out``.
+
+    The files of part ``test`` go to ``out`` itself, those of ``test-NAME`` to its subfolder ``NAME``, each with its own
+    ``submission.zip``. ``out`` is replaced as a whole, after everything has been checked.
+
+    Args:
+        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
+        test_ids: by task and test part, the ids of the test file, in its order. A task may have none.
+        submission: the layouts of the files.
+        out: a new or empty folder, or the folder of an earlier ensemble.
+        answers: by task and test part, labels of the test rows if the user has them, in order: ``(rows,)`` class
+            indices or values. The card then includes the scores on them.
+        folded: whether the study has folds, so that its validation rows differ from new rows: see ``FOLDED``.
+
+    Raises:
+        StudyError: if the bank lacks what is needed, or ``out`` holds other files.
+        SubmissionError: if the predicted rows are not those of a test file, or a format cannot hold them.
+        StorageError: if the bank cannot be read or ``out`` cannot be written.
+    """
+    needed = {task.name: list(test_ids.get(task.name, {})) for task in tasks}
+    submission.check(test_ids, tasks)
+    election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
+    files = _submissions(bank, tasks, election, test_ids, submission)
+    card = card_of(
+        study=study,
+        recipe_name=recipe_name,
+        tasks=tasks,
+        election=election,
+        rows={name: {part: len(ids) for part, ids in parts.items()} for name, parts in test_ids.items()},
+        notes=(
+            *(f"Task {task.name} has no test file." for task in tasks if not test_ids.get(task.name)),
+            *(note for task in tasks for part in test_ids.get(task.name, {}) for note in submission.notes(task, part)),
+            *(_lacking(files[part]) for part in files if lacking(files[part])),
+        ),
+        graded=tuple(
+            grade(bank, task, part, election.tasks[task.name], labels)
+            for task in tasks
+            for part, labels in (answers or {}).get(task.name, {}).items()
+        ),
+        folded=folded,
+    )
+    with output_folder(out, kind="ensemble") as folder:
+        for part, rendered in files.items():
+            place = folder / part.removeprefix("test").removeprefix("-")
+            for name, content in {**rendered, _ZIP: zipped(rendered)}.items():
+                write_whole(place / name, content)
+        pictures = {PICTURE: partial(ensemble_png, card)}
+        if calibrations := {task.task: task.calibration for task in card.tasks if task.calibration}:
+            pictures[RELIABILITY] = partial(reliability_png, calibrations)
+        for name, png in drawn(pictures).items():
+            write_whole(folder / name, png)
+        return write_card(folder, card)
+
+
+def card_of(
+    *,
+    study: str,
+    recipe_name: str,
+    tasks: Sequence[Task],
+    election: Election,
+    rows: Mapping[str, Mapping[str, int]],
+    notes: Sequence[str] = (),
+    graded: tuple[Graded, ...] = (),
+    folded: bool = False,
+) -> Card:
+    """The card of an election, without any files.
+
+    Args:
+        rows: by task and test part, the number of rows.
+        notes: remarks added to those of the election.
+        folded: whether the study has folds.
+    """
+    cards = tuple(task_card(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks)
+    caveat = (FOLDED,) if folded and any(card.calibration for card in cards) else ()
+    return Card(
+        study=study,
+        recipe=recipe_name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        rule=election.rule,
+        tasks=cards,
+        singles=_singles(election, tasks),
+        notes=(*caveat, *election.notes, *notes),
+        files={},
+        overlap=election.overlap,
+        graded=graded,
+    )
+
+
+def _singles(election: Election, tasks: Sequence[Task]) -> tuple[Single, ...]:
+    """Every trial alone, best objective over these tasks first."""
+    singles = [
+        Single(record.key, record.number, _objective(record, tasks), dict(record.task_scores))
+        for record in election.checkpoints
+    ]
+    best_first = sorted(singles, key=lambda single: np.inf if single.objective is None else -single.objective)
+    return tuple(best_first)
+
+
+def _objective(record: CheckpointRecord, tasks: Sequence[Task]) -> float | None:
+    """A trial's score over the tasks; none if it lacks one. Its own study may have other tasks, or weigh them."""
+    if not all(task.name in record.task_scores for task in tasks):
+        return None
+    return study_score(record.task_scores, tasks)
+
+
+def _lacking(files: Mapping[str, bytes]) -> str:
+    return f"{_ZIP} lacks {', '.join(lacking(files))}: gluebenchmark.com takes a zip only with all of its files."
+
+
+def _submissions(
+    bank: Checkpoints, tasks: Sequence[Task], election: Election, test_ids: TestIds, submission: Formats
+) -> Files:
+    """File contents by part and file name. Faults of all tasks and parts are raised together."""
+    files: Files = {}
+    faults: list[Fault] = []
+    for task in tasks:
+        for part, expected in test_ids.get(task.name, {}).items():
+            elected = election.tasks[task.name]
+            predicted = votes(bank, task=task, part=part, elected=elected)
+            ids, ensemble = predicted.ids.tolist(), elected.ensemble
+            decided, outputs = ensemble.decide(predicted.combined), ensemble.calibrated(predicted.combined)
+            labels = submission.items(task, part, decided=decided, outputs=outputs)
+            try:
+                check(task, part=part, expected=[str(each) for each in expected], ids=ids, labels=labels)
+                place, name = submission.place(task, part)
+                if name in files.setdefault(place, {}):
+                    what, remedy = f"the submission of {task.name}, {part}", "give one of them another name or format"
+                    faults.append(Fault(what, "have a file of its own", f"{name} twice", remedy))
+                files[place][name] = submission.render(task, part, ids, labels)
+            except SubmissionError as error:
+                faults.extend(error.faults)
+    if faults:
+        raise SubmissionError(*faults)
+    return files

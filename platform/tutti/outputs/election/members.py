@@ -1,0 +1,354 @@
+"""Elects the members of each task's ensemble and reads their votes, for ensembles and pseudo-labels alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from tutti.bank.electorate import Checkpoints
+from tutti.data.clean import text_groups_of
+from tutti.ensembling.nested import overlap_of
+from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
+from tutti.ensembling.select import Selection, top
+from tutti.errors import Fault, StudyError, counted
+from tutti.outputs.election.member_checks import (
+    AGAIN,
+    LABELLED,
+    SPLIT,
+    of_another_split,
+    other_rows,
+    owner_of,
+    raise_first,
+    several_studies,
+    unsuitable_tasks,
+    without_parts,
+    without_scores,
+)
+from tutti.records import CheckpointRecord
+from tutti.tasks.scorer import Scorer
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tutti.tasks.task import Task
+
+_METHOD_PHRASES = {
+    "auto": "combined in each task by {usual}, or by a method that is clearly better there",
+    "uniform": "all with the same weight",
+    "score": "weighed by their validation scores in the task",
+    "rank": "combined by their ranks",
+    "hard": "with one vote each",
+    "greedy": "weighed by greedy selection",
+    "stacking": "combined by stacking",
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an ensemble is chosen and combined.
+
+    Attributes:
+        top: the maximum number of members; none for no limit.
+        by: what ranks the candidates: the study's objective or each task's own metric.
+        within: how far below the best member's score a member may be; none for no limit.
+        diversity: the share of validation rows on which a member's decision must differ from that of every better one.
+        filter: the MLflow filter that selected the candidates, shown on the card; none if all may vote.
+        method: a name of ``METHODS``, or ``auto`` for stacking, of numbers ``uniform``, unless another is clearly
+            better out of fold.
+        decision: ``argmax``, or ``offsets`` per class unless these score worse, or the metric is accuracy.
+        calibration: whether pseudo-labels and ``tutti predict`` use confidences at the fitted temperature.
+    """
+
+    top: int | None = 5
+    by: Literal["objective", "task"] = "objective"
+    within: float | None = None
+    diversity: float = 0.0
+    filter: str | None = None
+    method: str = "uniform"
+    decision: Literal["argmax", "offsets"] = "argmax"
+    calibration: Literal["none", "temperature"] = "none"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A checkpoint that votes for one task.
+
+    Attributes:
+        key: the trial's key; ``STUDY/KEY`` if several studies vote together.
+        number: the trial's number.
+        weight: its share of the vote; the members' weights sum to 1.
+        score: its validation score in this task.
+        objective: its study's score, the mean over all tasks as the study weighs them.
+    """
+
+    key: str
+    number: int
+    weight: float
+    score: float
+    objective: float
+
+
+@dataclass(frozen=True, eq=False)
+class Elected:
+    """One task's ensemble, fitted to all validation rows, and what is needed to score it.
+
+    Attributes:
+        members: best first, in the order of ``ensemble.voters``.
+        ballot: the predictions of every checkpoint that has the task, for the validation rows.
+        keys: the keys of these checkpoints, in the order of the ballot.
+        procedure: how the ensemble was chosen.
+        single: how the best checkpoint alone would be chosen.
+        best: the key of the best checkpoint.
+        weight: of the task in the study's score.
+    """
+
+    members: tuple[Member, ...]
+    ensemble: Ensemble
+    ballot: Ballot
+    keys: tuple[str, ...]
+    procedure: Procedure
+    single: Procedure
+    best: str
+    weight: float
+
+    @cached_property
+    def held_out(self) -> OutOfFold:
+        """The ensemble's out-of-fold predictions: each validation row is predicted without a part in the choice."""
+        return out_of_fold(self.procedure, self.ballot)
+
+    @property
+    def score(self) -> float:
+        """The ensemble's score on the rows that chose it: optimistically biased."""
+        combined = self.ensemble.combine(self.ballot.votes[self.ensemble.voters])
+        return self.ballot.score(self.ballot.labels, self.ensemble.judged(combined))
+
+
+@dataclass(frozen=True)
+class Election:
+    """The ensembles of all tasks.
+
+    Attributes:
+        checkpoints: every checkpoint of the bank, best objective first.
+        tasks: the ensemble by task.
+        rule: in words, how the members were chosen and combined; a phrase for the card.
+        notes: remarks about the choice, one sentence each.
+    """
+
+    checkpoints: tuple[CheckpointRecord, ...]
+    tasks: Mapping[str, Elected]
+    rule: str
+    notes: tuple[str, ...]
+
+    @property
+    def overlap(self) -> tuple[tuple[float, ...], ...]:
+        """``overlap_of`` the tasks' validation rows."""
+        return overlap_of([each.ballot.groups for each in self.tasks.values()])
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Of the tasks in the study's score."""
+        return {name: each.weight for name, each in self.tasks.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """The predictions of one task's members for one part.
+
+    Attributes:
+        ids: ``(rows,)`` of str.
+        members: ``(members, rows, ...)`` float32 outputs.
+        combined: ``(rows, ...)`` float32, the ensemble's combination of them.
+    """
+
+    ids: np.ndarray
+    members: np.ndarray
+    combined: np.ndarray
+
+
+def elect(
+    *,
+    study: str,
+    bank: Checkpoints,
+    tasks: Sequence[Task],
+    validation: Mapping[str, DataFrame],
+    needed: Mapping[str, Sequence[str]],
+    rule: Rule,
+    wanted: Container[str] | None = None,
+) -> Election:
+    """Chooses the members of each task and fits the combiner to the validation rows.
+
+    Ranked by task, the trials of a study that lacks a task vote in its others. Ranked by the objective, all trials must
+    have all tasks.
+
+    Args:
+        tasks: all tasks of the study. Each task's ensemble depends on those with the same texts.
+        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs. A checkpoint with
+            other validation rows is refused: it may have trained on the study's.
+        needed: by task, the parts besides the validation rows that its members must have predictions for.
+        wanted: names of the tasks to elect for, by default all.
+
+    Raises:
+        StudyError: if the bank is empty; if a checkpoint lacks a score or needed predictions, or has predictions for
+            other rows or classes; or if the method cannot combine a task's kind.
+        StorageError: if the bank cannot be read.
+    """
+    records = bank.records()
+    if not records:
+        more = f"run `tutti tune --resume --trials +4` on the study file of {study} where all have failed"
+        remedy = f"wait until a trial has finished, {more}, or restore the bank from a copy where it was lost"
+        requirement = "have predictions of a finished trial in its bank"
+        raise StudyError(Fault(f"the study {study}", requirement, "none", remedy))
+    groups = text_groups_of({task.name: validation[task.name] for task in tasks})
+    weights = {task.name: task.weight for task in tasks}
+    others = [task for task in tasks if wanted is not None and task.name not in wanted]
+    tasks = [task for task in tasks if task not in others]
+    raise_first(unsuitable_tasks(tasks, rule.method))
+    raise_first(without_scores(records, tasks, study=study, by=rule.by))
+    candidates = {task.name: [record for record in records if task.name in record.task_scores] for task in tasks}
+    keys = {name: {record.key for record in able} for name, able in candidates.items()}
+    raise_first(without_parts(bank, {name: [LABELLED] for name in keys}, keys, study))
+    if lacking := [
+        name for name, able in candidates.items() if not any(np.isfinite(_ranking_scores(able, name, rule.by)))
+    ]:
+        got, remedy = f"none in {' and '.join(lacking)}", "look at the trials' scores with `tutti trials`"
+        raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", got, remedy))
+    raise_first(of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
+    ballots = {task.name: _ballot(bank, task, candidates[task.name], groups[task.name]) for task in tasks}
+
+    @cache
+    def unwanted() -> list[Ballot]:
+        """The ballots of further tasks with the same texts, which only estimates need."""
+        texts = np.concatenate([groups[task.name] for task in tasks])
+        sharing = [task for task in others if np.isin(groups[task.name], texts).any()]
+        sharing = [task for task in sharing if all(task.name in record.task_scores for record in records)]
+        every = {record.key for record in records}
+        raise_first(
+            without_parts(bank, {task.name: [LABELLED] for task in sharing}, dict.fromkeys(groups, every), study)
+        )
+        raise_first(of_another_split(bank, {task.name: records[0].key for task in sharing}, validation, study))
+        return [_ballot(bank, task, records, groups[task.name]) for task in sharing]
+
+    def others_of(name: str) -> list[Ballot]:
+        return [*(ballot for other, ballot in ballots.items() if other != name), *unwanted()]
+
+    elected = {
+        task.name: _elected(
+            ballots[task.name], task, candidates[task.name], rule, partial(others_of, task.name), weights
+        )
+        for task in tasks
+    }
+    voting = {name: {member.key for member in each.members} for name, each in elected.items()}
+    raise_first(without_parts(bank, needed, voting, study))
+    ranking = top(np.array([record.score for record in records]), len(records))
+    available = min(int(np.isfinite(each.procedure.standing).sum()) for each in elected.values())
+    notes: tuple[str, ...] = ()
+    if rule.top is not None and available < rule.top:
+        request = f"The recipe asks for {counted(rule.top, 'member')}"
+        notes = (f"{request}; there {'is' if available == 1 else 'are'} only {available}.",)
+    if rule.filter is not None:
+        notes = ("The best trial, too, is one of those that the filter finds; others may be better.", *notes)
+    notes = (*several_studies(records, tasks), *notes)
+    counts = [len(each.members) for each in elected.values()]
+    return Election(tuple(records[index] for index in ranking), elected, _in_words(rule, counts, tasks), notes)
+
+
+def votes(bank: Checkpoints, *, task: Task, part: str, elected: Elected) -> Votes:
+    """Reads the members' predictions for one part and combines them.
+
+    Raises:
+        StudyError: if a member's classes or rows are not those of the task and of the other members.
+        StorageError: if the bank cannot be read.
+    """
+    ids, _, stacked = _stacked_votes(bank, task, part, [member.key for member in elected.members])
+    return Votes(ids, stacked, elected.ensemble.combine(stacked))
+
+
+def _ballot(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], groups: np.ndarray) -> Ballot:
+    _, labels, stacked = _stacked_votes(bank, task, LABELLED, [record.key for record in records])
+    if labels is None:
+        raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{LABELLED}", "have labels", "none", AGAIN))
+    return Ballot(stacked, labels, Scorer.of(task), groups, task.weight)
+
+
+def _elected(
+    ballot: Ballot,
+    task: Task,
+    records: Sequence[CheckpointRecord],
+    rule: Rule,
+    others: Callable[[], Sequence[Ballot]],
+    weights: Mapping[str, float],
+) -> Elected:
+    by_task = rule.by == "task"
+    auto = auto_methods(task.kind, texts=ballot.texts)
+    procedure = Procedure(
+        selection=Selection(rule.top, rule.within, rule.diversity),
+        standing=_ranking_scores(records, task.name, rule.by),
+        share=1 if by_task else 1 / sum(weights.get(name, 1) for name in records[0].task_scores),
+        weight=1 if by_task else task.weight,
+        methods=auto if rule.method == "auto" else (rule.method,),
+        tune=task.kind.tuner(task.metric) if rule.decision == "offsets" and ballot.score.decides else None,
+        others=tuple if by_task else others,
+    )
+    single = Procedure(Selection(top=1), _ranking_scores(records, task.name, "task"), share=1, methods=("uniform",))
+    ensemble = procedure.fit(ballot)
+    members = tuple(
+        Member(record.key, record.number, float(weight), record.task_scores[task.name], record.score)
+        for record, weight in zip((records[index] for index in ensemble.voters), ensemble.combiner.weights, strict=True)
+    )
+    best = records[int(top(single.standing, 1)[0])].key
+    keys = tuple(record.key for record in records)
+    return Elected(members, ensemble, ballot, keys, procedure, single, best, task.weight)
+
+
+def _ranking_scores(records: Sequence[CheckpointRecord], task: str, by: str) -> np.ndarray:
+    """``(checkpoints,)`` float64, the scores that rank them."""
+    return np.array([record.score if by == "objective" else record.task_scores[task] for record in records])
+
+
+def _stacked_votes(
+    bank: Checkpoints, task: Task, part: str, keys: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Ids, labels and stacked votes of some checkpoints, checked to be for the same rows and classes."""
+    first = bank.predictions(keys[0], task.name, part)
+    stacked = np.empty((len(keys), *task.kind.shape(len(first.ids), task.outputs)), dtype=np.float32)
+    for index, key in enumerate(keys):
+        predictions = first if index == 0 else bank.predictions(key, task.name, part)
+        what, remedy = f"trial {key}, {task.name}/{part}", AGAIN
+        if (predictions.kind_name, predictions.names) != (task.kind_name, task.names):
+            rule = f"hold predictions of {task.kind.describe(task.names, most=len(task.names))}"
+            got = predictions.kind.describe(predictions.names, most=len(predictions.names))
+            raise StudyError(Fault(what, rule, got, remedy))
+        if not (np.array_equal(predictions.ids, first.ids) and _equal(predictions.labels, first.labels)):
+            rule = f"hold the rows and labels that trial {keys[0]} holds, in the same order"
+            if owner_of(key) != owner_of(keys[0]):
+                remedy = SPLIT
+            raise StudyError(Fault(what, rule, other_rows(first.ids, predictions.ids), remedy))
+        stacked[index] = predictions.outputs
+    return first.ids, first.labels, stacked
+
+
+def _in_words(rule: Rule, counts: Sequence[int], tasks: Sequence[Task]) -> str:
+    least, most = min(counts), max(counts)
+    number = f"{least}" if least == most else f"{least} to {most}"
+    words = [
+        f"the best {number} by " + ("the study's objective" if rule.by == "objective" else "each task's own metric")
+    ]
+    if rule.within is not None:
+        words.append(f"at most {rule.within:g} below the best")
+    if rule.diversity:
+        words.append(f"each different from all better ones in {100 * rule.diversity:g} % of the rows or more")
+    if rule.filter is not None:
+        words.append(f"found with {rule.filter}")
+    numbers = [not task.kind.probabilistic for task in tasks]
+    usual = "their mean" if all(numbers) else "stacking" + ", for numbers by their mean" * any(numbers)
+    return ", ".join([*words, _METHOD_PHRASES[rule.method].format(usual=usual)])
+
+
+def _equal(left: np.ndarray | None, right: np.ndarray | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return np.array_equal(left, right, equal_nan=right.dtype.kind == "f")

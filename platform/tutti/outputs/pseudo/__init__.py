@@ -1,0 +1,1 @@
+"""Pseudo-labels, and rounds of training on them."""

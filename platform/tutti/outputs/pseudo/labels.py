@@ -1,0 +1,313 @@
+"""Pseudo-labels: an ensemble's labels of unlabelled rows, written as training files for the next study."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tutti.bank.electorate import Checkpoints
+from tutti.data.clean import row_texts
+from tutti.ensembling.nested import MIN_TEXTS, MIN_TEXTS_NESTED
+from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
+from tutti.errors import Fault, StudyError
+from tutti.files import whole_file
+from tutti.outputs.election.members import Elected, Rule, elect, votes
+from tutti.outputs.folder import output_folder, write_card
+from tutti.outputs.pseudo.pool import PART, Pool, ledger_of
+from tutti.outputs.pseudo.report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
+from tutti.tasks.kinds.probabilities import known
+from tutti.tasks.layouts.soft import PROBABILITY, SUFFIX, SoftLabels
+from tutti.tasks.layouts.table import SUFFIXES
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tutti.tasks.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class _Labelled:
+    """The rows of one task that are labelled, with their labels.
+
+    Attributes:
+        eligible: the number of rows with texts that no trial has seen.
+        rows: ``(chosen,)`` indices into the pool's rows.
+        decided: ``(chosen, ...)`` decisions, as of the task's kind.
+        predictions: ``(chosen, ...)`` outputs.
+        opinion: class, confidence and agreement of the chosen rows; none for kinds without.
+    """
+
+    task: Task
+    pool: Pool
+    elected: Elected
+    eligible: int
+    rows: np.ndarray
+    decided: np.ndarray
+    predictions: np.ndarray
+    opinion: Opinion | None
+
+
+def write_pseudo_labels(
+    *,
+    study: str,
+    recipe_name: str,
+    tasks: Sequence[Task],
+    validation: Mapping[str, DataFrame],
+    pools: Mapping[str, Pool],
+    bank: Checkpoints,
+    rule: Rule,
+    labelling: Labelling,
+    out: Path,
+    folded: bool = False,
+) -> PseudoLabelReport:
+    """Labels the rows that ``labelling`` selects; writes a training file and a ledger by task, and a report.
+
+    ``TASK<suffix>`` is in the task's own training layout, for ``extra_train`` of the next study; with soft labels it is
+    ``TASK.soft.parquet``. ``TASK.ledger.parquet`` has for each of its rows: id, label, confidence, agreement, round,
+    members (keys of those with a weight), source_sha256 (of the unlabelled file). The label is the most probable class,
+    or each label with a probability of at least 0.5, whatever the recipe's decision rule. Numbers have no confidence:
+    their rows are labelled only if all rows are.
+
+    Rows with an empty text and rows that a trial has seen with a label are left out. If no row is chosen or a class's
+    share drifts too far, a task gets no file, and the report says why. ``out`` is replaced as a whole, except that a
+    task that gets no file keeps its earlier one, since a study may name it. If no task gets a file and there are
+    earlier ones, the report is only returned.
+
+    Args:
+        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
+        pools: by task with unlabelled rows.
+        out: a new or empty folder, or the folder of earlier pseudo-labels.
+        folded: whether the study has folds, so that its validation rows differ from unlabelled rows: see ``FOLDED``.
+
+    Raises:
+        StudyError: if no task has unlabelled rows, the bank lacks what is needed, or ``out`` holds other files.
+        StorageError: if the bank cannot be read or ``out`` cannot be written.
+    """
+    labellable = [
+        task for task in tasks if task.name in pools and (labelling.select == "all" or task.kind.probabilistic)
+    ]
+    numbers = [task.name for task in tasks if task.name in pools and task not in labellable]
+    if not labellable:
+        remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
+        if numbers:
+            remedy = f"set `select: all` in the recipe, or {remedy}"
+        got = f"none but {', '.join(numbers)}, whose labels are numbers" if numbers else "none"
+        raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
+    needed = {task.name: [PART] for task in labellable}
+    election = elect(
+        study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule, wanted={*needed}
+    )
+    calibrated = rule.calibration == "temperature"
+    labelled = [
+        _labelled(bank, task, election.tasks[task.name], pools[task.name], labelling, calibrated) for task in labellable
+    ]
+    report = PseudoLabelReport(
+        study=study,
+        recipe=recipe_name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        rule=election.rule,
+        labelling=labelling,
+        tasks=tuple(_task_report(each, labelling, calibrated) for each in labelled),
+        passed_over=tuple(task.name for task in tasks if task.name not in pools),
+        notes=(
+            *((FOLDED,) if folded and any(each.opinion is not None for each in labelled) else ()),
+            *election.notes,
+            *(_temperature_note(each) for each in labelled if calibrated and each.opinion is not None),
+            *(f"Task {name} was passed over: a value has no confidence." for name in numbers),
+        ),
+        files={},
+    )
+    if not any(each.file for each in report.tasks) and any(out.glob(ledger_of("*"))):
+        return replace(report, notes=(*report.notes, f"{out} keeps the labels of an earlier run."))
+    with output_folder(out, kind="pseudo-labels") as folder:
+        for each, task_report in zip(labelled, report.tasks, strict=True):
+            if task_report.file is not None:
+                _write_labels(each, labelling, folder / task_report.file)
+                _write_ledger(each, folder / ledger_of(each.task.name))
+        suffixes = {SUFFIX, *SUFFIXES, *(pool.suffix for pool in pools.values())}
+        notes = tuple(
+            f"Task {name} keeps its labels of an earlier run." for name in _keep_earlier(out, folder, suffixes)
+        )
+        return write_card(folder, replace(report, notes=(*report.notes, *notes)))
+
+
+def coverage_of(
+    bank: Checkpoints, task: Task, elected: Elected, pool: Pool, *, labelling: Labelling, calibrated: bool
+) -> TaskPseudoLabels:
+    """The report on what ``write_pseudo_labels`` would label in one task, without writing; raises as that does."""
+    return _task_report(_labelled(bank, task, elected, pool, labelling, calibrated), labelling, calibrated)
+
+
+def _keep_earlier(out: Path, folder: Path, suffixes: Collection[str]) -> Iterator[str]:
+    """Copies earlier labels from ``out``, of tasks without new ones in ``folder``; yields the tasks' names."""
+    for ledger in sorted(out.glob(ledger_of("*"))):
+        if (folder / ledger.name).exists():
+            continue
+        name = ledger.name.removesuffix(ledger_of(""))
+        for file in (ledger, *(out / f"{name}{suffix}" for suffix in suffixes)):
+            if file.exists():
+                shutil.copy2(file, folder / file.name)
+        yield name
+
+
+def _temperature_note(labelled: _Labelled) -> str:
+    task, value, texts = labelled.task.name, labelled.elected.ensemble.temperature, labelled.elected.ballot.texts
+    if texts < MIN_TEXTS:
+        return (
+            f"Task {task} has too few validation rows with different texts for a temperature: {texts} of {MIN_TEXTS}."
+        )
+    return (
+        f"Confidence in task {task} is that at temperature {value:.3g}, fitted to {texts} validation rows with "
+        "different texts."
+    )
+
+
+def can_label(elected: Elected, labelling: Labelling, *, calibrated: bool) -> bool:
+    """Whether there are enough validation rows for the temperature of soft labels, if they shall have one."""
+    return not (calibrated and labelling.labels == "soft" and elected.ballot.texts < MIN_TEXTS)
+
+
+def _labelled(
+    bank: Checkpoints, task: Task, elected: Elected, pool: Pool, labelling: Labelling, calibrated: bool
+) -> _Labelled:
+    voted = votes(bank, task=task, part=PART, elected=elected)
+    if voted.ids.tolist() != [str(each) for each in pool.rows["id"]]:
+        rule = f"be the {len(voted.ids)} rows that the study's trials read, in the same order"
+        remedy = "restore the study's folder `data`, or run a new study"
+        raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(pool.rows)} rows, others", remedy))
+    eligible = _with_texts(pool.rows) & ~pool.seen
+    kind = task.kind
+    if not kind.probabilistic:
+        rows = np.flatnonzero(eligible)
+        values = voted.combined[rows]
+        return _Labelled(task, pool, elected, len(rows), rows, elected.ensemble.decide(values), values, None)
+    if not can_label(elected, labelling, calibrated=calibrated):
+        rule = f"have at least {MIN_TEXTS} different texts for the temperature of soft labels"
+        remedy = "set `labels: hard` or `calibration: none` in the recipe"
+        raise StudyError(Fault(f"the validation rows of {task.name}", rule, str(elected.ballot.texts), remedy))
+    probabilities = elected.ensemble.calibrated(voted.combined) if calibrated else voted.combined
+    opinions = opinion(kind, probabilities, voted.members[elected.ensemble.combiner.weights != 0])
+    prior = pool.prior if kind.exclusive else np.ones(1)  # labels do not compete for rows
+    rows = choose(opinions, labelling, prior=prior, able=eligible)
+    chosen = probabilities[rows]
+    return _Labelled(task, pool, elected, int(eligible.sum()), rows, kind.decide(chosen), chosen, opinions[rows])
+
+
+def _with_texts(rows: DataFrame) -> np.ndarray:
+    """``(rows,)`` bool: whether all texts are non-empty, which a training file requires."""
+    return np.array([all(text.strip() for text in texts) for texts in row_texts(rows)], dtype=bool)
+
+
+def _task_report(labelled: _Labelled, labelling: Labelling, calibrated: bool) -> TaskPseudoLabels:
+    task, chosen = labelled.task, labelled.opinion
+    coverage: tuple[ClassCoverage, ...] = ()
+    mean_confidence, largest_drift, drifting_class = None, None, None
+    if chosen is not None:
+        coverage = _coverage(labelled, chosen, *_judged(labelled, chosen, labelling, calibrated))
+        if len(labelled.rows):
+            mean_confidence = float(chosen.confidence.mean(dtype=np.float64))
+            shares = task.kind.held(labelled.decided, task.outputs).mean(axis=0)
+            if labelling.labels == "soft":
+                shares = labelled.predictions.mean(axis=0, dtype=np.float64)
+            largest_drift, index = drift(shares, labelled.pool.prior)
+            drifting_class = task.names[index]
+    limit = labelling.max_drift
+    drifts = largest_drift is not None and limit is not None and abs(largest_drift) > limit
+    soft = labelling.labels == "soft" and task.kind.probabilistic
+    return TaskPseudoLabels(
+        task=task.name,
+        unlabelled=len(labelled.pool.rows),
+        seen=int(labelled.pool.seen.sum()),
+        eligible=labelled.eligible,
+        labelled=len(labelled.rows),
+        mean_confidence=mean_confidence,
+        drift=largest_drift,
+        drifting_class=drifting_class,
+        file=f"{task.name}{SUFFIX if soft else labelled.pool.suffix}" if len(labelled.rows) and not drifts else None,
+        soft=soft,
+        coverage=coverage,
+        members=labelled.elected.members,
+    )
+
+
+def _coverage(
+    labelled: _Labelled, chosen: Opinion, judged: np.ndarray, correct: np.ndarray
+) -> tuple[ClassCoverage, ...]:
+    """By class; ``judged`` and ``correct`` are those of ``_judged``."""
+    coverage = []
+    held = labelled.task.kind.held(labelled.decided, labelled.task.outputs)
+    for index, name in enumerate(labelled.task.names):
+        own = chosen.confidence[held[:, index]].astype(np.float64)
+        coverage.append(
+            ClassCoverage(
+                label=name,
+                rows=len(own),
+                share=len(own) / max(len(labelled.pool.rows), 1),
+                mean_confidence=float(own.mean()) if len(own) else None,
+                expected_precision=float(correct[index] / judged[index]) if judged[index] else None,
+                judged_rows=int(judged[index]),
+            )
+        )
+    return tuple(coverage)
+
+
+def _judged(
+    labelled: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """``(outputs,)`` int64 twice: the validation rows that would get each label, and how many of them have it.
+
+    Their predictions are out of fold: from ensembles that were chosen without them. Of rows with equal texts, whose
+    predictions are alike, the first counts.
+    """
+    ballot, kind, outputs = labelled.elected.ballot, labelled.task.kind, labelled.task.outputs
+    if ballot.texts < MIN_TEXTS_NESTED or not len(labelled.rows):
+        return np.zeros(outputs, dtype=np.int64), np.zeros(outputs, dtype=np.int64)
+    held_out = labelled.elected.held_out
+    probabilities = held_out.calibrated if calibrated else held_out.probabilities
+    assert probabilities is not None
+    assert held_out.agreement is not None
+    opinions = replace(opinion(kind, probabilities, probabilities[None]), agreement=held_out.agreement)
+    decided, labels = (kind.held(each, outputs) for each in (kind.decide(probabilities), ballot.labels))
+    decided = decided & known(kind, ballot.labels)
+    first = np.unique(ballot.groups, return_index=True)[1]
+    least = labelling.agreement
+    return precision(opinions[first], decided[first], labels[first], like=chosen, least_agreement=least)
+
+
+def _write_labels(labelled: _Labelled, labelling: Labelling, path: Path) -> None:
+    frame = labelled.pool.rows.iloc[labelled.rows].reset_index(drop=True).assign(label=_cells(labelled))
+    if labelling.labels == "soft" and labelled.task.kind.probabilistic:
+        names = [PROBABILITY + name for name in labelled.task.names]
+        frame = frame.assign(**{name: labelled.predictions[:, index] for index, name in enumerate(names)})
+        SoftLabels(labelled.task.pair, labelled.task.kind.exclusive).write(frame, path)
+    else:
+        labelled.pool.layout.write(frame, path)
+
+
+def _cells(labelled: _Labelled) -> list[str]:
+    return labelled.task.kind.cells(labelled.decided, labelled.task.names)
+
+
+def _write_ledger(labelled: _Labelled, path: Path) -> None:
+    count, chosen = len(labelled.rows), labelled.opinion
+    members = [member.key for member in labelled.elected.members if member.weight]
+    nulls = pa.nulls(count, pa.float32())  # a regression has no confidence
+    columns = {
+        "id": pa.array([str(row) for row in labelled.pool.rows["id"].iloc[labelled.rows]], pa.string()),
+        "label": pa.array(_cells(labelled), pa.string()),
+        "confidence": nulls if chosen is None else pa.array(chosen.confidence, pa.float32()),
+        "agreement": nulls if chosen is None else pa.array(chosen.agreement, pa.float32()),
+        "round": pa.array(np.full(count, labelled.pool.round, dtype=np.int32)),
+        "members": pa.array([members] * count, pa.list_(pa.string())),
+        "source_sha256": pa.array([labelled.pool.source] * count, pa.string()),
+    }
+    with whole_file(path) as temporary:
+        pq.write_table(pa.table(columns), temporary, compression="zstd")

@@ -1,0 +1,1 @@
+"""Files that a competition takes: formats, checks, and predictions of new rows."""

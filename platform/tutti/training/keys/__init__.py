@@ -1,0 +1,1 @@
+"""The keys of ``training:`` and the checks of their values."""

@@ -1,0 +1,1 @@
+"""The training of one trial: steps, epochs, validation, states to resume from."""

@@ -1,0 +1,107 @@
+"""A model's predictions for the rows of one part."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from tutti.data.batches import TokenRows
+from tutti.data.encode import EncodedPart
+from tutti.modeling.model import MultiTaskModel
+from tutti.training.machine.gpu import without_asking_for_padding
+from tutti.training.machine.ranks import summed
+from tutti.training.machine.sharding import is_sharded, reshard
+
+
+# Not inference_mode: autocast does not cache its casts of inference tensors, and would cast all weights for each batch.
+@torch.no_grad()
+def predict(
+    model: MultiTaskModel,
+    part: EncodedPart,
+    *,
+    task: str,
+    batch_size: int,
+    device: torch.device,
+    max_tokens: int | None = None,
+    rank: int = 0,
+    world: int = 1,
+) -> np.ndarray:
+    """The outputs of the task's kind, float32, equal on every rank.
+
+    The output is in the order of the part's rows. Internally rows are sorted by length to reduce padding, and batches
+    are distributed over ranks: with ``world`` > 1 every rank of the process group must call it. With sharded weights
+    all ranks compute the same number of batches.
+
+    Args:
+        batch_size: most rows of a batch, or most windows if rows have several.
+        max_tokens: most tokens of a batch, padding included; replaces ``batch_size`` if given.
+    """
+    outputs_of, kind = model.tasks[task].outputs, model.head(task).kind
+    multiple = 8 if device.type == "cuda" else 1
+    tokens = TokenRows(part, multiple=multiple, positions=model.positions)
+    row_lengths = part.batch_lengths(apart=model.head(task).is_bi_encoder, multiple=multiple)
+    order = np.argsort(-row_lengths.astype(np.int64), kind="stable")
+    training = model.training
+    model.eval()
+    lengths = -(-row_lengths // multiple) * multiple
+    batches = _batches(order, lengths, batch_size, max_tokens, windows=part.windows)
+    own_rows, own_outputs = [], []  # concatenated after the loop, so that batches are queued on a GPU without waiting
+    for start in range(0, len(batches), world):
+        rows = batches[start + rank] if start + rank < len(batches) else order[:0]
+        if not len(rows) and not is_sharded(model):
+            break
+        if not len(rows):
+            padded_rows = order[:1]  # keeps a sharded model in step with the other ranks; its output is dropped
+        else:
+            padded_rows = rows if max_tokens is None else _pad_batch(rows, lengths, max_tokens)
+        batch = tokens.pad(padded_rows)
+        inputs = {name: _copy_to(device, values) for name, values in batch.items()}
+        with without_asking_for_padding(batch["attention_mask"], device):
+            own_outputs.append(model(task, **inputs).float()[: len(rows)])
+        own_rows.append(rows)
+    model.train(training)
+    reshard(model)
+    outputs = torch.zeros(len(part.ids), outputs_of, device=device)
+    if own_rows:
+        predicted = kind.predict(torch.cat(own_outputs), outputs_of)
+        outputs[torch.from_numpy(np.concatenate(own_rows)).to(device)] = predicted
+    # Each row is filled by one rank and 0 on all others.
+    gathered = (summed(outputs) if world > 1 else outputs).cpu().numpy()
+    return gathered.reshape(model.tasks[task].kind.shape(len(gathered), outputs_of))
+
+
+def _copy_to(device: torch.device, values: torch.Tensor) -> torch.Tensor:
+    """Copies to a GPU asynchronously, from pinned memory that torch keeps until the copy is done."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+
+
+def _batches(
+    order: np.ndarray, lengths: np.ndarray, rows: int, max_tokens: int | None, *, windows: np.ndarray | None
+) -> list[np.ndarray]:
+    """Cuts ``order``, row indices sorted from longest to shortest, into batches."""
+    batches: list[np.ndarray] = []
+    start = 0
+    while start < len(order):
+        if max_tokens is not None:
+            count = _max_rows(lengths[order[start]], max_tokens)
+        else:  # longest rows come first, so the first one has the most windows
+            count = rows if windows is None else max(rows // int(windows[order[start]]), 1)
+        batches.append(order[start : start + count])
+        start += count
+    return batches
+
+
+def _max_rows(length: int, max_tokens: int) -> int:
+    """Number of rows of a batch whose longest row has ``length`` tokens."""
+    return max(max_tokens // int(length), 1)
+
+
+def _pad_batch(rows: np.ndarray, lengths: np.ndarray, max_tokens: int) -> np.ndarray:
+    """Repeats the last row of a batch until the batch has one of eight sizes.
+
+    The last batch of a part may have any size, and a CPU caches a compiled matrix product for each size.
+    """
+    most = _max_rows(lengths[rows[0]], max_tokens)
+    step = -(-most // 8)
+    size = min(-(-len(rows) // step) * step, most)
+    return np.append(rows, np.full(size - len(rows), rows[-1]))

@@ -1,0 +1,1 @@
+"""What changes how weights are learnt: one file per method."""

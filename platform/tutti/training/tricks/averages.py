@@ -1,0 +1,131 @@
+"""Averages of a model's weights over training, which can replace the weights for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tutti.training.machine.sharding import copy_whole, lerp
+
+
+class WeightAverage:
+    """A float32 average of all trainable parameters.
+
+    Subclasses decide when the current weights enter the average; ``updates`` counts how often they did.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        trainable = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+        self._names = [name for name, _ in trainable]
+        self._weights = [weight for _, weight in trainable]
+        self._average = [weight.detach().float().clone() for weight in self._weights]
+        self.updates = 0
+
+    def after_step(self) -> None:
+        """Must be called after each optimizer step."""
+
+    def after_epoch(self, *, remaining: int) -> None:
+        """Must be called after each epoch, with the number of epochs that follow."""
+
+    def _update(self, fraction: float) -> None:
+        """Interpolates the average towards the current weights: 0 keeps the average, 1 replaces it."""
+        self.updates += 1
+        lerp(self._average, self._weights, fraction)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Puts the averaged weights, if any were collected, into the model for the block, then restores its own."""
+        if not self.updates:
+            yield
+            return
+        current = [weight.detach().clone() for weight in self._weights]
+        self._set_weights(self._average)
+        try:
+            yield
+        finally:
+            self._set_weights(current)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The average by parameter name, and its number of updates as ``updates``."""
+        return {"updates": torch.tensor(self.updates), **dict(zip(self._names, self._average, strict=True))}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restores the state of a model with the same parameters; its tensors are whole, not shards."""
+        self.updates = int(state["updates"])
+        for name, average in zip(self._names, self._average, strict=True):
+            copy_whole(average, state[name])
+
+    @torch.no_grad()
+    def _set_weights(self, values: list[Tensor]) -> None:
+        for weight, value in zip(self._weights, values, strict=True):
+            weight.copy_(value)
+
+
+class ExponentialAverage(WeightAverage):
+    """An exponential moving average over optimizer steps.
+
+    After n updates the decay is ``min(decay, (1 + n) / (10 + n))``, so that the initial weights are soon forgotten
+    (the warm-up of ``tf.train.ExponentialMovingAverage``).
+
+    Args:
+        decay: in (0, 1); the weight of the previous average in each update.
+    """
+
+    def __init__(self, model: nn.Module, *, decay: float) -> None:
+        super().__init__(model)
+        self._decay = decay
+
+    def after_step(self) -> None:
+        updates = self.updates + 1
+        self._update(1 - min(self._decay, (1 + updates) / (10 + updates)))
+
+
+class EpochAverage(WeightAverage):
+    """The unweighted mean of the weights after each of the last epochs (SWA, Izmailov et al. 2018, arXiv 1803.05407).
+
+    Args:
+        epochs: how many of the last epochs.
+    """
+
+    def __init__(self, model: nn.Module, *, epochs: int) -> None:
+        super().__init__(model)
+        self._epochs = epochs
+
+    def after_epoch(self, *, remaining: int) -> None:
+        if remaining < self._epochs:
+            self._update(1 / (self.updates + 1))
+
+
+def make_average(model: nn.Module, *, ema_decay: float | None, swa_epochs: int) -> WeightAverage | None:
+    """The configured average, or None."""
+    if ema_decay is not None:
+        return ExponentialAverage(model, decay=ema_decay)
+    return EpochAverage(model, epochs=swa_epochs) if swa_epochs else None
+
+
+@contextmanager
+def evaluation_weights(optimizer: Any) -> Iterator[None]:
+    """Puts a schedule-free optimizer's averaged weights in place for the block (Defazio et al. 2024, arXiv 2405.15682),
+    since it computes gradients at other weights. Those are restored bit for bit afterwards, a loss balance's too.
+
+    Has no effect with other optimizers, which have no evaluation mode.
+    """
+    inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper has ``eval`` for every optimizer
+    if not hasattr(inner, "eval"):
+        yield
+        return
+    weights = [weight for group in inner.param_groups for weight in group["params"]]
+    training_weights = [weight.detach().clone() for weight in weights]
+    inner.eval()
+    try:
+        yield
+    finally:
+        inner.train()
+        with torch.no_grad():  # the optimizer recomputes them only up to rounding
+            for weight, original in zip(weights, training_weights, strict=True):
+                weight.copy_(original)

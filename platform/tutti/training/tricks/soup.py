@@ -1,0 +1,177 @@
+"""Greedy model soups (Wortsman et al. 2022, arXiv 2203.05482): averages of several checkpoints' weights."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tutti.data.encode import EncodedPart
+from tutti.ensembling.nested import Fold, on_label_scale
+from tutti.errors import Fault, TrialError
+from tutti.modeling.average import shape_of, write_mean, write_scores
+from tutti.modeling.checkpoint import load_checkpoint, read_metadata
+from tutti.records import TextLimit
+from tutti.tasks.objective import study_score
+from tutti.tasks.scorer import Scorer
+from tutti.training.loop.predict import predict
+from tutti.training.machine.precision import autocast, fastest
+
+Parts = Callable[[TextLimit], Mapping[str, EncodedPart]]
+"""Maps a maximum length in tokens to each task's validation rows."""
+
+
+@dataclass(frozen=True)
+class Ingredient:
+    """The result of trying one candidate.
+
+    Attributes:
+        key: the candidate.
+        score: score of the soup including the candidate: the mean of ``task_scores``, weighted as the tasks are.
+        task_scores: each task's metric on the validation rows.
+        kept: whether the candidate stays in the soup, since the score did not fall.
+    """
+
+    key: str
+    score: float
+    task_scores: Mapping[str, float]
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Soup:
+    """The results of all candidates.
+
+    Attributes:
+        ingredients: in the order in which the candidates were tried.
+        held_out: per task ``(1, rows)`` class indices or values, predicted by soups that were selected without these
+            rows; None without folds.
+    """
+
+    ingredients: list[Ingredient]
+    held_out: Mapping[str, np.ndarray] | None
+
+
+def greedy_soup(
+    candidates: Sequence[str],
+    *,
+    weights: Mapping[str, Path],
+    parts: Parts,
+    folder: Path,
+    threads: int,
+    folds: Sequence[Fold] | None,
+    training: Mapping[str, Any],
+) -> Soup:
+    """Adds candidates in turn to the mean of weights, and keeps each one that does not lower the score.
+
+    The soup is saved as a checkpoint in ``folder``; rejected soups leave nothing. Needs memory for one model.
+
+    Args:
+        candidates: keys, best first; the first is always kept. All checkpoints have the same shape.
+        weights: key to checkpoint folder, for all candidates and all voters of the folds.
+        threads: number of CPU threads.
+        folds: for the soup's unbiased score. Each fold gets a soup of its voters, selected on the fold's other rows.
+        training: as in ``fastest``.
+
+    Raises:
+        StorageError, BackboneError: if a checkpoint does not load or the file system refuses.
+        TrialError: if predictions are not finite.
+    """
+    torch.set_num_threads(threads)
+    evaluator = _SoupEvaluator(weights, parts, folder.with_name(f"{folder.name}-tried"), training)
+    ingredients = evaluator.select(candidates)
+    kept = [each for each in ingredients if each.kept]
+    held_out = None if folds is None else _held_out_decisions(evaluator, folds)
+    write_mean(folder, [weights[each.key] for each in kept], key="+".join(each.key for each in kept))
+    write_scores(folder, score=kept[-1].score, task_scores=kept[-1].task_scores)
+    return Soup(ingredients, held_out)
+
+
+def _held_out_decisions(evaluator: _SoupEvaluator, folds: Sequence[Fold]) -> dict[str, np.ndarray]:
+    """Decisions for each fold's held-out rows, by a soup of its voters selected on the other rows."""
+    decisions: dict[str, np.ndarray] = {}
+    for fold in folds:
+        single_scores = {key: evaluator.score([key], fold.chosen_on).score for key in fold.voters}
+        order = sorted(single_scores, key=lambda key: single_scores[key], reverse=True)
+        compatible = [key for key in order if evaluator.shapes[key] == evaluator.shapes[order[0]]]
+        kept = [each.key for each in evaluator.select(compatible, fold.chosen_on) if each.kept]
+        for name, decided in evaluator.decide(kept).items():
+            rows, labels = fold.held_out[name], evaluator.labels[name]
+            scorer = evaluator.scorers[name]
+            rescaled = scorer.scale_free and not scorer.kind.probabilistic
+            scaled = on_label_scale(decided, labels) if rescaled else decided
+            decisions.setdefault(name, np.empty((1, *scaled.shape), dtype=scaled.dtype))[0, rows] = scaled[rows]
+    return decisions
+
+
+class _SoupEvaluator:
+    """Predicts and scores means of checkpoints' weights; computes each mean once."""
+
+    def __init__(
+        self, weights: Mapping[str, Path], parts: Parts, trial_folder: Path, training: Mapping[str, Any]
+    ) -> None:
+        self._weights, self._parts, self._trial_folder, self._training = weights, parts, trial_folder, training
+        self.shapes = {key: shape_of(folder) for key, folder in weights.items()}
+        metadata = read_metadata(next(iter(weights.values())))
+        self._tasks = metadata.tasks
+        self.scorers = {task.name: Scorer.of(task) for task in self._tasks}
+        self._decisions: dict[frozenset[str], dict[str, np.ndarray]] = {}
+        self.labels: dict[str, np.ndarray] = {}
+        for task in self._tasks:
+            labels = parts(metadata.limit)[task.name].labels
+            assert labels is not None
+            self.labels[task.name] = labels
+
+    def select(self, order: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> list[Ingredient]:
+        """Greedy selection by the score on the given rows of each task, or on all rows."""
+        ingredients: list[Ingredient] = []
+        members: list[str] = []
+        best = -np.inf
+        for key in order:
+            ingredient = self.score([*members, key], rows)
+            if not_worse := not members or ingredient.score >= best:
+                members, best = [*members, key], ingredient.score
+            ingredients.append(replace(ingredient, kept=not_worse))
+        return ingredients
+
+    def score(self, members: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> Ingredient:
+        """Scores of the members' mean on the given rows of each task, or on all rows. The last member is tried."""
+        decisions, scores = self.decide(members), {}
+        for task in self._tasks:
+            selection = slice(None) if rows is None else rows[task.name]
+            labels, decided = self.labels[task.name][selection], decisions[task.name][selection]
+            scores[task.name] = self.scorers[task.name](labels, decided)
+        return Ingredient(members[-1], study_score(scores, self._tasks), scores, kept=True)
+
+    def decide(self, members: Sequence[str]) -> dict[str, np.ndarray]:
+        """Per task, what is scored of the predictions by the members' mean, as ``Scorer.judged`` returns it."""
+        if (decisions := self._decisions.get(frozenset(members))) is None:
+            write_mean(self._trial_folder, [self._weights[key] for key in members], key="+".join(members))
+            decisions = self._decisions[frozenset(members)] = self._predict(members)
+            shutil.rmtree(self._trial_folder)
+        return decisions
+
+    def _predict(self, members: Sequence[str]) -> dict[str, np.ndarray]:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        model, metadata = load_checkpoint(self._trial_folder, device=device)
+        model.to(device)
+        parts = self._parts(metadata.limit)
+        decisions = {}
+        precision = fastest(device, model_type=model.config.model_type, training=self._training)
+        for task in metadata.tasks:
+            for each in dict.fromkeys((precision, "float32")):
+                with autocast(device, each):
+                    outputs = predict(model, parts[task.name], task=task.name, batch_size=64, device=device)
+                if np.isfinite(outputs).all():
+                    break
+            else:
+                what = f"what the mean of {', '.join(members)} predicts in {task.name}"
+                remedy = f"take {members[-1]} out of the recipe with `members: {{filter: }}`"  # the last one tried
+                raise TrialError(Fault(what, "be finite", "NaN or infinity", remedy))
+            decisions[task.name] = self.scorers[task.name].judged(outputs)
+        return decisions
