@@ -4,7 +4,7 @@
 
 Fine-tunes MiniLM on comments with 28 emotions, 16 rows per batch, in one precision, on one CPU thread:
 
-* trial: the trainer of tutti.training.loop.fine_tune.
+* trial: the trainer of tutti.training.fine_tune.
 * trainer: a plain transformers.Trainer with ``problem_type="multi_label_classification"``, whose loss is BCE.
 * bare: a plain PyTorch loop with BCE, AdamW, clipping and schedule.
 

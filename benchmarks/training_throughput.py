@@ -4,7 +4,7 @@
 
 Fine-tunes MiniLM on the same rows of SST-2 and MRPC with the same optimizer (fused AdamW) and learning rate:
 
-* trial: the trainer of tutti.training.loop.fine_tune, with max_tokens_per_batch and the precision that Tutti chooses.
+* trial: the trainer of tutti.training.fine_tune, with max_tokens_per_batch and the precision that Tutti chooses.
 * trainer: a plain transformers.Trainer with default settings: 8 rows per batch, padded to the longest of them, float32.
 * padded: the same, with every row padded to 128 tokens as in GLUE's run_glue.py.
 * grouped bf16: the same as trainer with train_sampling_strategy="group_by_length" and bf16.

@@ -271,7 +271,7 @@ def test_rows_of_extra_train_train_in_every_fold_and_validate_in_none(
     seen: list[tuple[list[str], list[str]]] = []
     import tutti.training
 
-    real = tutti.training.loop.fine_tune
+    real = tutti.training.fine_tune
 
     def watched(**given: Any) -> Any:
         by_part = given["parts"]["mood"]

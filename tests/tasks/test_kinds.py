@@ -14,6 +14,8 @@ from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.probabilities import known
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.metrics import METRICS
+from tutti.tasks.scorer import Scorer
+from tutti.tasks.task import Task
 
 NAMES = {
     "classes": ("a", "b", "c"),
@@ -227,6 +229,16 @@ def test_thresholds_raise_the_score_of_labels_on_other_rows(metric):
     fresh, truth = simulated(3000, seed=1)
     plain, tuned = (function.score(truth, own.decide(fresh, each), outputs=3) for each in (None, decision))
     assert tuned > plain + 0.02
+
+
+def test_a_model_of_labels_alone_is_scored_at_the_thresholds_that_fit_its_rows():
+    task = Task("tags", ("a", "b", "c"), pair=False, metric="macro_f1", submission="csv", kind_name="labels")
+    probabilities, labels = simulated(1000, seed=0)
+    faint = (probabilities / 3).astype(np.float32)  # as good a model, but none of its probabilities is near 0.5
+    scorer = Scorer.of(task)
+    assert scorer(labels, scorer.judged(faint)) < 0.01
+    assert scorer.score(labels, faint) == pytest.approx(scorer.score(labels, probabilities), abs=0.01)
+    assert scorer.score(labels, faint) > scorer(labels, scorer.judged(probabilities))
 
 
 def test_cut_points_raise_kappa_of_ordered_classes_on_other_rows():

@@ -62,6 +62,8 @@ class Ballot:
     @cached_property
     def judged(self) -> np.ndarray:
         """``(candidates, rows, ...)``, what is scored of each candidate."""
+        if self.score.tuner:
+            return np.stack([self.score.judged(vote, self.score.alone(self.labels, vote)) for vote in self.votes])
         return self.decisions if self.score.decides else self.votes
 
     @cached_property

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from tutti.tasks.kinds.protocol import Kind
+from tutti.tasks.kinds.protocol import Kind, Tuner
 from tutti.tasks.metrics import METRICS, Metric, own_metric
 from tutti.tasks.task import Task
 
@@ -22,27 +22,35 @@ class Scorer:
         function: takes labels, and decisions or outputs of the same rows; higher is better.
         decides: whether ``function`` takes decisions; otherwise it takes the outputs themselves.
         scale_free: whether the score stays the same if all predictions are scaled and shifted alike.
+        tuner: finds the decisions at which a model alone is scored, for kinds that are ``tuned_alone``.
     """
 
     kind: Kind
     function: Callable[[np.ndarray, np.ndarray], float]
     decides: bool = True
     scale_free: bool = False
+    tuner: Tuner | None = None
 
     @classmethod
     def of(cls, task: Task, metric: Metric | None = None) -> Scorer:
         """The scorer of a task, by its own metric or another one."""
         metric = metric_of(task) if metric is None else metric
         function = partial(metric.score, outputs=task.outputs)
-        return cls(task.kind, function, decides=metric.needs == "decisions", scale_free=metric.scale_free)
+        decides = metric.needs == "decisions"
+        tuner = task.kind.tuner(metric.name) if decides and task.kind.tuned_alone else None
+        return cls(task.kind, function, decides=decides, scale_free=metric.scale_free, tuner=tuner)
 
     def judged(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
         """What is scored of outputs, with any further axes in front: decisions, or the outputs themselves."""
         return self.kind.decide(outputs, decision) if self.decides else outputs
 
     def score(self, labels: np.ndarray, outputs: np.ndarray) -> float:
-        """The score of outputs for the rows of these labels."""
-        return self(labels, self.judged(outputs))
+        """The score of a model's outputs for the rows of these labels."""
+        return self(labels, self.judged(outputs, self.alone(labels, outputs)))
+
+    def alone(self, labels: np.ndarray, outputs: np.ndarray) -> np.ndarray | None:
+        """The parameters of the decisions at which a model alone is scored; none for most kinds."""
+        return self.tuner(outputs, labels) if self.tuner and len(labels) else None
 
     def __call__(self, labels: np.ndarray, judged: np.ndarray) -> float:
         """The score of what ``judged`` returned for the rows of these labels."""

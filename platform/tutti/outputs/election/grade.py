@@ -142,7 +142,8 @@ def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np
     if part in bank.parts(elected.best).get(task.name, ()):
         alone = bank.predictions(elected.best, task.name, part)
         if np.array_equal(alone.ids, together.ids) and alone.names == task.names:
-            single = scorer.score(labels, alone.outputs)
+            decision = elected.single.fit(elected.ballot).decision
+            single = scorer(labels, scorer.judged(alone.outputs, decision))
     score = scorer(labels, elected.ensemble.judged(together.combined))
     return Graded(task.name, part, task.metric, len(labels), score, single)
 

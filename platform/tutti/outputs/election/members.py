@@ -293,7 +293,13 @@ def _elected(
         tune=task.kind.tuner(task.metric) if rule.decision == "offsets" and ballot.score.decides else None,
         others=tuple if by_task else others,
     )
-    single = Procedure(Selection(top=1), _ranking_scores(records, task.name, "task"), share=1, methods=("uniform",))
+    single = Procedure(
+        Selection(top=1),
+        _ranking_scores(records, task.name, "task"),
+        share=1,
+        methods=("uniform",),
+        tune=ballot.score.tuner,
+    )
     ensemble = procedure.fit(ballot)
     members = tuple(
         Member(record.key, record.number, float(weight), record.task_scores[task.name], record.score)

@@ -27,6 +27,7 @@ class Classes:
     name: ClassVar[str] = "classes"
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = True
+    tuned_alone: ClassVar[bool] = False
     picture: ClassVar[str] = "confusion_matrix"
 
     def cell_fault(self, cell: str) -> tuple[str, str, str] | None:

@@ -33,6 +33,7 @@ class Labels:
     name: ClassVar[str] = "labels"
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = False
+    tuned_alone: ClassVar[bool] = True
     picture: ClassVar[str] = "scores_by_label"
 
     def cell_fault(self, cell: str) -> tuple[str, str, str] | None:

@@ -25,12 +25,15 @@ class Kind(Protocol):
         probabilistic: whether outputs are probabilities. They then have a confidence, can be calibrated and be learnt
             as soft labels, and ``distributions``, ``from_distributions`` and ``truths`` apply.
         exclusive: whether exactly one of a row's outputs comes true, so that they compete.
+        tuned_alone: whether a model alone is scored at tuned decisions, for metrics that have a ``tuner``, since those
+            without parameters say little of it.
         picture: name of the picture that shows predictions beside labels.
     """
 
     name: ClassVar[str]
     probabilistic: ClassVar[bool]
     exclusive: ClassVar[bool]
+    tuned_alone: ClassVar[bool]
     picture: ClassVar[str]
 
     def cell_fault(self, cell: str) -> tuple[str, str, str] | None:

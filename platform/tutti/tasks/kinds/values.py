@@ -23,6 +23,7 @@ class Values:
     name: ClassVar[str] = "values"
     probabilistic: ClassVar[bool] = False
     exclusive: ClassVar[bool] = False
+    tuned_alone: ClassVar[bool] = False
     picture: ClassVar[str] = "predicted_and_true"
 
     def cell_fault(self, cell: str) -> tuple[str, str, str] | None:

@@ -100,9 +100,10 @@ def _held_out_decisions(evaluator: _SoupEvaluator, folds: Sequence[Fold]) -> dic
         order = sorted(single_scores, key=lambda key: single_scores[key], reverse=True)
         compatible = [key for key in order if evaluator.shapes[key] == evaluator.shapes[order[0]]]
         kept = [each.key for each in evaluator.select(compatible, fold.chosen_on) if each.kept]
-        for name, decided in evaluator.decide(kept).items():
+        for name, outputs in evaluator.outputs(kept).items():
             rows, labels = fold.held_out[name], evaluator.labels[name]
-            scorer = evaluator.scorers[name]
+            scorer, known = evaluator.scorers[name], fold.chosen_on[name]
+            decided = scorer.judged(outputs, scorer.alone(labels[known], outputs[known]))
             rescaled = scorer.scale_free and not scorer.kind.probabilistic
             scaled = on_label_scale(decided, labels) if rescaled else decided
             decisions.setdefault(name, np.empty((1, *scaled.shape), dtype=scaled.dtype))[0, rows] = scaled[rows]
@@ -120,7 +121,7 @@ class _SoupEvaluator:
         metadata = read_metadata(next(iter(weights.values())))
         self._tasks = metadata.tasks
         self.scorers = {task.name: Scorer.of(task) for task in self._tasks}
-        self._decisions: dict[frozenset[str], dict[str, np.ndarray]] = {}
+        self._outputs: dict[frozenset[str], dict[str, np.ndarray]] = {}
         self.labels: dict[str, np.ndarray] = {}
         for task in self._tasks:
             labels = parts(metadata.limit)[task.name].labels
@@ -141,27 +142,27 @@ class _SoupEvaluator:
 
     def score(self, members: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> Ingredient:
         """Scores of the members' mean on the given rows of each task, or on all rows. The last member is tried."""
-        decisions, scores = self.decide(members), {}
+        outputs, scores = self.outputs(members), {}
         for task in self._tasks:
             selection = slice(None) if rows is None else rows[task.name]
-            labels, decided = self.labels[task.name][selection], decisions[task.name][selection]
-            scores[task.name] = self.scorers[task.name](labels, decided)
+            labels = self.labels[task.name][selection]
+            scores[task.name] = self.scorers[task.name].score(labels, outputs[task.name][selection])
         return Ingredient(members[-1], study_score(scores, self._tasks), scores, kept=True)
 
-    def decide(self, members: Sequence[str]) -> dict[str, np.ndarray]:
-        """Per task, what is scored of the predictions by the members' mean, as ``Scorer.judged`` returns it."""
-        if (decisions := self._decisions.get(frozenset(members))) is None:
+    def outputs(self, members: Sequence[str]) -> dict[str, np.ndarray]:
+        """Per task, what the members' mean predicts."""
+        if (outputs := self._outputs.get(frozenset(members))) is None:
             write_mean(self._trial_folder, [self._weights[key] for key in members], key="+".join(members))
-            decisions = self._decisions[frozenset(members)] = self._predict(members)
+            outputs = self._outputs[frozenset(members)] = self._predict(members)
             shutil.rmtree(self._trial_folder)
-        return decisions
+        return outputs
 
     def _predict(self, members: Sequence[str]) -> dict[str, np.ndarray]:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model, metadata = load_checkpoint(self._trial_folder, device=device)
         model.to(device)
         parts = self._parts(metadata.limit)
-        decisions = {}
+        predicted = {}
         precision = fastest(device, model_type=model.config.model_type, training=self._training)
         for task in metadata.tasks:
             for each in dict.fromkeys((precision, "float32")):
@@ -173,5 +174,5 @@ class _SoupEvaluator:
                 what = f"what the mean of {', '.join(members)} predicts in {task.name}"
                 remedy = f"take {members[-1]} out of the recipe with `members: {{filter: }}`"  # the last one tried
                 raise TrialError(Fault(what, "be finite", "NaN or infinity", remedy))
-            decisions[task.name] = self.scorers[task.name].judged(outputs)
-        return decisions
+            predicted[task.name] = outputs
+        return predicted
