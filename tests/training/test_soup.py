@@ -217,10 +217,8 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
         probabilities = dict(zip(weights, rng.dirichlet(np.ones(3), size=(40, 120)).astype(np.float32), strict=True))
         monkeypatch.setattr(
             _SoupEvaluator,
-            "decide",
-            lambda _, members, probabilities=probabilities: {
-                "news": sum(probabilities[key] for key in members).argmax(axis=1)
-            },
+            "outputs",
+            lambda _, members, probabilities=probabilities: {"news": sum(probabilities[key] for key in members)},
         )
         bank = Bank(tmp_path / f"bank-{lot}")
         for number, (key, own) in enumerate(probabilities.items()):
