@@ -11,6 +11,7 @@ from pathlib import Path
 from bad_input_changes import Case
 from bad_input_commands import COMMANDS
 from bad_input_files import FILES
+from bad_input_kinds import KINDS
 from bad_input_machines import MACHINES
 from bad_input_predict import PREDICT
 from bad_input_rounds import ROUNDS
@@ -21,7 +22,7 @@ from bad_input_training import TRAINING
 from bad_input_votes import VOTES
 
 PAGE = Path(__file__).parents[2] / "docs" / "bad-input.md"
-SECTIONS = FILES | SETTINGS | COMMANDS | MACHINES | SEARCH | TRAINING | VOTES | ROUNDS | PREDICT
+SECTIONS = FILES | KINDS | SETTINGS | COMMANDS | MACHINES | SEARCH | TRAINING | VOTES | ROUNDS | PREDICT
 HEAD = """\
 # What Tutti says to bad input
 
