@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from scorers import of_classes, of_values
 
+from tutti.ensembling.methods.greedy import Greedy
 from tutti.ensembling.methods.protocol import Method
-from tutti.ensembling.methods.registry import METHODS
+from tutti.ensembling.methods.registry import METHODS, combines_values
+from tutti.tasks.kinds.registry import KINDS
+from tutti.tasks.scorer import Scorer
 
 SINGLE_IS_ITSELF = set(METHODS) - {"rank", "hard"}  # their results are on a scale of their own
 WITH_VALUES = {"uniform", "score", "rank", "greedy", "stacking"}
@@ -284,3 +287,23 @@ def test_stacking_of_values_prefers_members_without_bias_on_any_scale_and_is_the
     assert weights[0] > 0.9
     assert np.allclose(weights, larger)
     assert METHODS["stacking"](neg_mse).fit(votes, np.ones(200)).weights.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_column_of_values_without_a_label_is_combined_as_a_mean(name):
+    if not combines_values(name):
+        pytest.skip("for probabilities")
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=(40, 2)).astype(np.float32)
+    votes = (labels + rng.normal(0, 0.3, (3, 40, 2))).astype(np.float32)
+    labels[:, 1] = np.nan
+    scorer = Scorer(KINDS["values"], lambda labels, values: -float(np.nanmean((labels - values) ** 2)), decides=False)
+    combined = METHODS[name](scorer).fit(votes, labels).combine(votes)
+    assert np.isfinite(combined).all()
+
+
+def test_a_constant_column_of_values_does_not_choose_the_members():
+    labels = np.stack([np.random.default_rng(0).normal(size=60), np.ones(60)], axis=1).astype(np.float32)
+    good, bad = labels + np.float32([0.1, 0.1]), labels + np.float32([5, 0])
+    weights = Greedy(KINDS["values"]).fit(np.stack([good, bad]), labels).weights
+    assert weights[0] > 0.9

@@ -13,6 +13,8 @@ from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection
 from tutti.tasks.kinds.registry import KINDS
+from tutti.tasks.scorer import Scorer
+from tutti.tasks.task import Task
 
 TUNE = KINDS["classes"].tuner("macro_f1")
 
@@ -406,3 +408,28 @@ def test_copies_of_few_texts_choose_no_method():
         drawn, texts = ballot(seed, members=5, rows=14, skill=0.5), np.repeat(np.arange(14), 3)
         copies = Ballot(drawn.votes[:, texts], drawn.labels[texts], accuracy, texts)
         assert procedure(copies, "uniform", "greedy", "stacking", margin=0).fit(copies).method == "uniform"
+
+
+def test_rows_of_one_group_are_different_evidence_and_only_copies_of_a_text_are_not():
+    """Groups of three different texts, whose labels lie in the order of the file: the first one of each is class 0."""
+    rng = np.random.default_rng(0)
+    labels = np.tile(np.arange(3), 200)
+    logits = np.eye(3)[labels] * 2 + rng.normal(0, 1, (600, 3))
+    votes = np.exp(3 * logits) / np.exp(3 * logits).sum(axis=1, keepdims=True)  # too sure of themselves
+    procedure = Procedure(Selection(), np.array([1.0]), share=1, methods=("uniform",), tune=TUNE)
+    apart = Ballot(votes[None].astype(np.float32), labels, macro_f1, np.arange(600))
+    grouped = replace(apart, groups=np.arange(600) // 3, texts_of=np.arange(600))
+    plain, ours = procedure.fit(apart), procedure.fit(grouped)
+    assert ours.temperature == pytest.approx(plain.temperature, rel=0.02)
+    assert ours.decision is None or np.abs(ours.decision).max() < 0.2
+
+
+def test_an_ensemble_of_labels_decides_at_thresholds_whatever_the_recipe_says_of_offsets():
+    labels = (np.random.default_rng(0).random((400, 4)) < 0.1).astype(np.float32)
+    faint = (0.02 + 0.2 * labels + np.random.default_rng(1).uniform(0, 0.1, (3, 400, 4))).astype(np.float32)
+    task = Task("tags", ("a", "b", "c", "d"), pair=False, metric="macro_f1", submission="csv", kind_name="labels")
+    scorer = Scorer.of(task)
+    ballot = Ballot(faint, labels, scorer, np.arange(400))
+    procedure = Procedure(Selection(), ballot.scores, share=1, methods=("uniform",), tune=scorer.tuner)
+    assert ballot.scores.min() > 0.9
+    assert ballot.judge(out_of_fold(procedure, ballot).scored).estimate.score > 0.9

@@ -14,6 +14,7 @@ from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.probabilities import known
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.metrics import METRICS
+from tutti.tasks.metrics.registry import Metric
 from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
 
@@ -229,6 +230,25 @@ def test_thresholds_raise_the_score_of_labels_on_other_rows(metric):
     fresh, truth = simulated(3000, seed=1)
     plain, tuned = (function.score(truth, own.decide(fresh, each), outputs=3) for each in (None, decision))
     assert tuned > plain + 0.02
+
+
+@pytest.mark.parametrize("name", ["macro_f1_score", "macro_f1", "macro_fbeta"])
+def test_a_metric_of_the_users_own_tunes_no_thresholds_whatever_its_name(name):
+    own = Metric(
+        name=name,
+        needs="decisions",
+        kinds=("labels",),
+        higher_is_better=True,
+        lowest=None,
+        highest=None,
+        function=lambda labels, decided, *, outputs: 0.5,
+    )
+    task = Task("tags", ("a", "b", "c"), pair=False, metric=name, submission="csv", kind_name="labels")
+    assert Scorer.of(task, own).tuner is None
+
+
+def test_micro_f1_of_classes_needs_no_offsets_as_it_is_the_accuracy():
+    assert KINDS["classes"].tuner("micro_f1") is None
 
 
 def test_a_model_of_labels_alone_is_scored_at_the_thresholds_that_fit_its_rows():

@@ -308,6 +308,8 @@ def _given_folds(
 
     def check(rows: TaskRows) -> None:
         _check_each_fold(rows, parts[rows.task], names, "give rows of the task these folds")
+        if not rows.kind.exclusive:
+            return
         extra = rows.train["label"][rows.train["extra"]].to_numpy()
         check_folds(rows.regular["label"].to_numpy(), parts[rows.task], extra=extra, names=rows.names, task=rows.task)
 

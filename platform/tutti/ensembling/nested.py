@@ -134,9 +134,10 @@ def on_label_scale(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
     centred = values.astype(np.float64) - values.mean(axis=0, dtype=np.float64)
     spread = centred.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
-    if np.isnan(labels).any():  # of several columns
-        return centred / spread * np.nanstd(labels, axis=0) + np.nanmean(labels, axis=0)
-    return centred / spread * labels.std(axis=0) + labels.mean(axis=0)
+    if not np.isnan(labels).any():
+        return centred / spread * labels.std(axis=0) + labels.mean(axis=0)
+    known = np.ma.masked_invalid(labels)  # of several columns, of which one without any label keeps no scale
+    return centred / spread * known.std(axis=0).filled(1.0) + known.mean(axis=0).filled(0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,9 +38,10 @@ class Ballot:
         votes: ``(candidates, rows, ...)`` float32 outputs.
         labels: ``(rows,)`` or ``(rows, k)``, as of the kind.
         score: higher is better.
-        groups: ``(rows,)`` int64, equal for rows with the same texts: their votes are alike, so they stay together
-            where rows are split or drawn.
+        groups: ``(rows,)`` int64, equal for rows with the same texts, or of one group: they stay together where rows
+            are split or drawn.
         weight: of its task in a standing by several tasks.
+        texts_of: ``(rows,)`` int64, equal for rows with equal texts, whose votes are alike; by default ``groups``.
     """
 
     votes: np.ndarray
@@ -48,22 +49,24 @@ class Ballot:
     score: Scorer
     groups: np.ndarray
     weight: float = 1.0
+    texts_of: np.ndarray | None = None
 
     @cached_property
     def texts(self) -> int:
-        """How many different texts the rows have."""
+        """How many sets of rows there are that can be split or drawn apart."""
         return len(np.unique(self.groups))
 
     @cached_property
     def decisions(self) -> np.ndarray:
-        """``(candidates, rows, ...)``, each candidate's own, without parameters."""
-        return self.score.kind.decide(self.votes)
+        """``(candidates, rows, ...)``, each candidate's own, as it decides alone."""
+        if self.score.tuner is None:
+            return self.score.kind.decide(self.votes)
+        alone = [self.score.alone(self.labels, vote) for vote in self.votes]
+        return np.stack([self.score.kind.decide(vote, own) for vote, own in zip(self.votes, alone, strict=True)])
 
     @cached_property
     def judged(self) -> np.ndarray:
         """``(candidates, rows, ...)``, what is scored of each candidate."""
-        if self.score.tuner:
-            return np.stack([self.score.judged(vote, self.score.alone(self.labels, vote)) for vote in self.votes])
         return self.decisions if self.score.decides else self.votes
 
     @cached_property
@@ -77,7 +80,14 @@ class Ballot:
 
     def scores_on(self, rows: np.ndarray) -> np.ndarray:
         """``(candidates,)`` float64, each candidate's own score on the rows with ``(chosen,)`` indices."""
+        if self.score.tuner:  # on these rows, of which others have no part in it
+            return np.array([self.score.score(self.labels[rows], vote[rows]) for vote in self.votes])
         return np.array([self.score(self.labels[rows], judged[rows]) for judged in self.judged])
+
+    def first_of_texts(self, rows: np.ndarray) -> np.ndarray:
+        """``(texts,)`` places in ``rows`` of the first one of each text: copies are no further evidence."""
+        texts = self.groups if self.texts_of is None else self.texts_of
+        return np.unique(texts[rows], return_index=True)[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,14 +162,14 @@ class Procedure:
         kind = ballot.score.kind
         voters = self.selection.choose(self._standing_on(ballot, rows), ballot.decisions[:, rows], kind)
         votes, labels, groups = ballot.votes[voters[:, None], rows], ballot.labels[rows], ballot.groups[rows]
-        method, tunes, combined = self._best_option(votes, labels, groups, ballot.score, seed)
+        first = ballot.first_of_texts(rows)
+        method, tunes, combined = self._best_option(votes, labels, groups, first, ballot.score, seed)
         rule = METHODS[method](ballot.score)
         decision, temperature = None, 1.0
         if (kind.probabilistic or tunes) and len(np.unique(groups)) >= MIN_TEXTS:
             if combined is None:
                 folds = list(splits(kind.strata(labels), groups, repeats=1, seed=seed))
                 combined = _cross_fitted(rule, votes, labels, folds)
-            first = np.unique(groups, return_index=True)[1]  # copies of a text are no further evidence
             if tunes and self.tune is not None:
                 decision = self.tune(combined[first], labels[first])
             if kind.probabilistic:
@@ -177,7 +187,7 @@ class Procedure:
         return self.standing + self.share * change
 
     def _best_option(
-        self, votes: np.ndarray, labels: np.ndarray, groups: np.ndarray, score: Scorer, seed: int
+        self, votes: np.ndarray, labels: np.ndarray, groups: np.ndarray, first: np.ndarray, score: Scorer, seed: int
     ) -> tuple[str, bool, np.ndarray | None]:
         """The method and whether to tune decisions: the pair with the best cross-validated score.
 
@@ -188,8 +198,7 @@ class Procedure:
         several is often so by chance.
         """
         options = [(method, tunes) for tunes in ((True, False) if self.tune else (False,)) for method in self.methods]
-        first = np.unique(groups, return_index=True)[1]
-        texts = len(first)
+        texts = len(np.unique(groups))
         if len(options) == 1 or texts < MIN_TEXTS:
             return self.methods[0], False, None
         repeats = min(_INNER_REPEATS, repeats_for(texts))

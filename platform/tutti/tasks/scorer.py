@@ -37,7 +37,7 @@ class Scorer:
         metric = metric_of(task) if metric is None else metric
         function = partial(metric.score, outputs=task.outputs)
         decides = metric.needs == "decisions"
-        tuner = task.kind.tuner(metric.name) if decides and task.kind.tuned_alone else None
+        tuner = tuner_of(task, metric) if task.kind.tuned_alone else None
         return cls(task.kind, function, decides=decides, scale_free=metric.scale_free, tuner=tuner)
 
     def judged(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
@@ -55,6 +55,12 @@ class Scorer:
     def __call__(self, labels: np.ndarray, judged: np.ndarray) -> float:
         """The score of what ``judged`` returned for the rows of these labels."""
         return self.function(labels, judged)
+
+
+def tuner_of(task: Task, metric: Metric) -> Tuner | None:
+    """What tunes a task's decisions for a metric; none where it gains nothing from that, or takes no decisions."""
+    is_known = METRICS.get(metric.name) is metric  # a metric of the user's own may bear any name
+    return task.kind.tuner(metric.name if is_known else "") if metric.needs == "decisions" else None
 
 
 def metric_of(task: Task) -> Metric:

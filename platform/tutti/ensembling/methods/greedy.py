@@ -104,11 +104,17 @@ def _sum_of_logs(numbers: np.ndarray) -> float:
 def _errors(votes: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, _Select]:
     """``(members, rows, columns)`` float64, each member's errors; the error of the mean is their mean.
 
-    Several columns count in units of each one's spread, and an unknown label has no error.
+    Several columns count in units of each one's spread, so that a constant one does not count. An unknown label has no
+    error.
     """
     errors = votes - labels.astype(np.float64)
     if labels.ndim > 1:
-        errors = np.nan_to_num(errors / (np.nanstd(labels, axis=0) + 1e-12))
+        labels = labels.astype(np.float64)
+        known = ~np.isnan(labels)
+        spread = np.array(
+            [column[rows].std() if rows.any() else 0.0 for column, rows in zip(labels.T, known.T, strict=True)]
+        )
+        errors = np.nan_to_num(errors / np.where(spread > 0, spread, np.inf))
     return errors.reshape(*votes.shape[:2], -1), _by_squared_error
 
 

@@ -73,6 +73,9 @@ class _ColumnRanks:
             total = np.zeros(votes.shape[1])
             for vote, fitted in zip(by_column[..., column], self.fitted[..., column], strict=True):
                 total += np.searchsorted(fitted, vote, side="left") + np.searchsorted(fitted, vote, side="right")
+            if not len(known):  # no fitted row says what a rank stands for
+                combined[:, column] = by_column[..., column].mean(axis=0)
+                continue
             ranks = total / (2 * len(votes)) - 0.5  # from 0; ties get the mean of their first and last rank
             places = np.arange(len(known)) * ((self.fitted.shape[1] - 1) / max(len(known) - 1, 1))
             combined[:, column] = np.interp(ranks, places, known)

@@ -23,7 +23,7 @@ class ScoreWeighted:
     values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Weighted:
-        return Weighted(by_score(np.array([self.score(labels, judged) for judged in self.score.judged(votes)])))
+        return Weighted(by_score(np.array([self.score.score(labels, vote) for vote in votes])))
 
 
 def by_score(scores: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
@@ -29,7 +29,7 @@ from tutti.outputs.election.member_checks import (
     without_scores,
 )
 from tutti.records import CheckpointRecord
-from tutti.tasks.scorer import Scorer
+from tutti.tasks.scorer import Scorer, metric_of, tuner_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -203,6 +203,9 @@ def elect(
         requirement = "have predictions of a finished trial in its bank"
         raise StudyError(Fault(f"the study {study}", requirement, "none", remedy))
     groups = text_groups_of({task.name: validation[task.name] for task in tasks})
+    texts_of = text_groups_of(
+        {task.name: validation[task.name].drop(columns="group", errors="ignore") for task in tasks}
+    )
     weights = {task.name: task.weight for task in tasks}
     others = [task for task in tasks if wanted is not None and task.name not in wanted]
     tasks = [task for task in tasks if task not in others]
@@ -217,7 +220,10 @@ def elect(
         got, remedy = f"none in {' and '.join(lacking)}", "look at the trials' scores with `tutti trials`"
         raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", got, remedy))
     raise_first(of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
-    ballots = {task.name: _ballot(bank, task, candidates[task.name], groups[task.name]) for task in tasks}
+    ballots = {
+        task.name: replace(_ballot(bank, task, candidates[task.name], groups[task.name]), texts_of=texts_of[task.name])
+        for task in tasks
+    }
 
     @cache
     def unwanted() -> list[Ballot]:
@@ -290,7 +296,7 @@ def _elected(
         share=1 if by_task else 1 / sum(weights.get(name, 1) for name in records[0].task_scores),
         weight=1 if by_task else task.weight,
         methods=auto if rule.method == "auto" else (rule.method,),
-        tune=task.kind.tuner(task.metric) if rule.decision == "offsets" and ballot.score.decides else None,
+        tune=tuner_of(task, metric_of(task)) if rule.decision == "offsets" else ballot.score.tuner,
         others=tuple if by_task else others,
     )
     single = Procedure(

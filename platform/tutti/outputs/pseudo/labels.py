@@ -277,7 +277,7 @@ def _judged(
     opinions = replace(opinion(kind, probabilities, probabilities[None]), agreement=held_out.agreement)
     decided, labels = (kind.held(each, outputs) for each in (kind.decide(probabilities), ballot.labels))
     decided = decided & known(kind, ballot.labels)
-    first = np.unique(ballot.groups, return_index=True)[1]
+    first = ballot.first_of_texts(np.arange(len(ballot.labels)))
     least = labelling.agreement
     return precision(opinions[first], decided[first], labels[first], like=chosen, least_agreement=least)
 

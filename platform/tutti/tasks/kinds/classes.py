@@ -85,9 +85,9 @@ class Classes:
         return decide(outputs, decision)
 
     def tuner(self, metric: str) -> Tuner | None:
-        if metric == "accuracy":  # which the likeliest class has most of
+        if metric == "accuracy" or metric.startswith("micro_"):  # which the likeliest class has most of
             return None
-        return partial(_tuned, counted=1 if metric == "f1" else None)
+        return partial(_tuned, counted=1 if metric in ("f1", "f0.5", "f2") else None)
 
     def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
         return dict(zip(names, decision.tolist(), strict=True))

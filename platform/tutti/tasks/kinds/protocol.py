@@ -93,7 +93,11 @@ class Kind(Protocol):
         ...
 
     def tuner(self, metric: str) -> Tuner | None:
-        """What tunes decisions for a metric; none where decisions have no parameters, or none that it gains from."""
+        """What tunes decisions for a metric; none where decisions have no parameters, or none that it gains from.
+
+        Args:
+            metric: a name of ``METRICS``, or empty for a metric of the user's own.
+        """
         ...
 
     def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:

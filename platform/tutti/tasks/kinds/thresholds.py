@@ -68,7 +68,7 @@ def _calibrated(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def _best_threshold(probabilities: np.ndarray, shares: np.ndarray, beta: float) -> float:
     """The threshold of ``(rows,)`` probabilities with the highest F-beta where ``shares`` are the rows' labels.
 
-    Candidates lie between two rows; the highest is above all rows, where no row has the label.
+    Candidates lie between two rows, or below all of them: one row at least gets the label.
     """
     order = np.argsort(-probabilities, kind="stable")
     right, given = shares[order].cumsum(), np.arange(1, len(order) + 1)
