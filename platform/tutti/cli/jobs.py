@@ -13,6 +13,7 @@ from tutti.errors import Fault, StudyError, TrialError
 from tutti.workflows.console import console, program
 from tutti.workflows.study import Study
 from tutti.workflows.submit import Job
+from tutti.workflows.tune import parse_trials
 
 
 def submit(
@@ -47,8 +48,10 @@ def submit(
         return
     assert study_file is not None
     command = f"{program()} submit {shlex.join([str(study_file), '--address', address])}"
-    study = Study(study_file, overrides=overrides or (), shared=True)
-    job = study.submit(address=address, trials=trials, resume=resume, command=command)
+    total, more = (None, trials) if trials and parse_trials(trials)[1] else (trials, None)
+    settings = [*(overrides or ()), *([f"search.trials={int(total)}"] if total else ())]
+    study = Study(study_file, overrides=settings, shared=True)
+    job = study.submit(address=address, trials=more, resume=resume, command=command)
     console.print(f"Job {job.id}, study folder {study.folder.path}")
     if not wait:
         console.print(f"Show its status with `{program()} submit --status {job.id} --address {shlex.quote(address)}`.")

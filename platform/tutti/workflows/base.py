@@ -59,16 +59,13 @@ class StudyBase:
         return StudyBase(config, self.folder, console=self.console, again=self.again)
 
 
-def open_stored(folder: StudyFolder, *, like: StudyBase | None = None) -> StudyBase:
+def open_stored(folder: StudyFolder, *, like: StudyBase) -> StudyBase:
     """The study that a folder holds, which prints and goes on as ``like`` does.
 
     Raises:
         ConfigError: if the folder's study file is damaged.
     """
-    config = parse_study(folder.study_file)
-    if like is None:
-        return StudyBase(config, folder)
-    return StudyBase(config, folder, console=like.console, again=like.again)
+    return StudyBase(parse_study(folder.study_file), folder, console=like.console, again=like.again)
 
 
 def found_study(name: str, *, like: StudyBase) -> StudyBase:

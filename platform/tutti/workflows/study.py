@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tutti.config.address import without_password
-from tutti.config.folder import find_study
+from tutti.config.folder import StudyFolder, find_study
+from tutti.config.load import parse_study
 from tutti.errors import Fault, StudyError
 from tutti.workflows import doctor as _doctor
 from tutti.workflows import predict as _predict
@@ -36,7 +37,8 @@ class Study(StudyBase):
     """A study: several tasks, a backbone, a search space, a budget. Nothing is written until ``tune``.
 
     Args:
-        file: a study file, or its content as a mapping, in which paths are relative to the current folder.
+        file: a study file, or its content as a mapping, in which paths are relative to the current folder, or the
+            folder of a study that has begun, as ``open`` finds it.
         overrides: by dotted key, ``{"search.trials": 4}``, or texts as for ``--set``; None removes a key.
         quiet: whether nothing is printed. Otherwise methods say what they do meanwhile; results are returned.
         shared: whether the study will run on a cluster whose storage this machine need not see: see ``submit``.
@@ -52,15 +54,20 @@ class Study(StudyBase):
 
     def __init__(
         self,
-        file: Path | str | Mapping[str, Any],
+        file: Path | str | Mapping[str, Any] | StudyFolder,
         *,
         overrides: Overrides = (),
         quiet: bool = False,
         shared: bool = False,
     ) -> None:
-        self._source = Path(file) if isinstance(file, str | Path) else file
         self._overrides = _texts(overrides)
-        config, folder = stores.read_study_file(self._source, overrides=self._overrides, shared=shared)
+        if isinstance(file, StudyFolder):  # which may have moved
+            self._source: Path | Mapping[str, Any] = file.study_file
+            self._overrides.append(f"storage.path={json.dumps(str(file.path.parent))}")
+            config, folder = parse_study(file.study_file), file
+        else:
+            self._source = Path(file) if isinstance(file, str | Path) else file
+            config, folder = stores.read_study_file(self._source, overrides=self._overrides, shared=shared)
         super().__init__(config, folder, console=quiet_console() if quiet else shared_console)
 
     def __repr__(self) -> str:
@@ -164,13 +171,7 @@ def open_study(name: Path | str, *, quiet: bool = False) -> Study:
     Example:
         >>> tutti.open("studies/demo").trials()
     """
-    folder = find_study(str(name))
-    study = Study.__new__(Study)
-    study._source = folder.study_file
-    study._overrides = [f"storage.path={json.dumps(str(folder.path.parent))}"]
-    stored = open_stored(folder)
-    StudyBase.__init__(study, stored.config, folder, console=quiet_console() if quiet else shared_console)
-    return study
+    return Study(find_study(str(name)), quiet=quiet)
 
 
 def overrides_without_passwords(overrides: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Predicting data frames with the weights of a study that was really trained."""
+"""A study that was really trained, in Python: it predicts data frames with its weights, and is run again."""
 
 from __future__ import annotations
 
@@ -60,3 +60,15 @@ def test_members_without_weights_cannot_predict(study, rows, tmp_path):
     shutil.rmtree(place / "trials")
     with pytest.raises(StudyError, match="have weights"):
         open_study(place).ensemble("baseline").predict(rows)
+
+
+def test_a_complete_study_is_run_again_from_its_folder_wherever_that_is(study, tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    place = shutil.copytree(study.folder.path, tmp_path / "moved" / "moods", symlinks=True)
+    tuned = open_study(place).tune(1)
+    assert [trial.key for trial in tuned.trials] == ["t0000"]
+    assert (tuned.best, tuned.ended_early) == (tuned.trials[0], None)
+    assert "1 of 1 trial done" in capsys.readouterr().out
+    with pytest.raises(StudyError, match="be new in"):
+        open_study(place, quiet=True).tune(resume=False)
+    assert capsys.readouterr().out == ""
