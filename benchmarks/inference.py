@@ -40,9 +40,6 @@ from studies import run, sst2
 from torch import Tensor, nn
 from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments
 
-from tutti.cli.electorate import voting_studies
-from tutti.cli.predict import chosen_members, read_input
-from tutti.cli.stores import open_folder
 from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
 from tutti.config.load import load_recipe
@@ -51,6 +48,9 @@ from tutti.modeling.new_backbone import new_backbone
 from tutti.orchestration.after.inference import SHARD, Slots, predict_shards
 from tutti.outputs.submission.predictions import Shards
 from tutti.training.machine.precision import cpu_gains_from_bf16
+from tutti.workflows.electorate import voting_studies
+from tutti.workflows.predict import chosen_members, read_input
+from tutti.workflows.study import open_study
 
 TARGETS = {
     "vs_predict_fp32": Target(4.5),
@@ -95,10 +95,10 @@ def study(data: Path, folder: Path, *, trials: int, rows: int, **keys: Any) -> S
 
 def tutti(place: StudyFolder, file: Path, folder: Path, turns: list[str]) -> Timed:
     """Runs the work of `tutti predict` on the connected Ray."""
-    config, _, prepared = open_folder(str(place.path))
-    (task,) = prepared.tasks
+    study = open_study(place.path)
+    config, (task,) = study.config, study.prepared.tasks
     name, recipe = load_recipe(config.ensemble.recipe)
-    studies = voting_studies(config, place, prepared, members=recipe.members)
+    studies = voting_studies(study, members=recipe.members)
     given, chosen = read_input(config, task, file), chosen_members(studies, task, name, recipe)
     shards = Shards(folder / "tutti.parquet", rows=given.rows, size=SHARD, manifest={})
     start = 0.0

@@ -8,14 +8,15 @@ from typing import Any
 
 from shared import BACKBONE
 
-from tutti.cli import stores, tracking_metadata
-from tutti.cli.preparation import prepare_study
-from tutti.cli.tune import picture
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.orchestration.driver.study import run_study
 from tutti.orchestration.worker.trial import train_trial
 from tutti.search.study_store import StudyStore
+from tutti.workflows import stores, tracking_metadata
+from tutti.workflows.base import StudyBase
+from tutti.workflows.preparation import prepare_study
+from tutti.workflows.tune import picture
 
 
 def sst2(data: Path, folder: Path, *, rows: int | None = None) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def run(
     study = StudyConfig.model_validate({"backbone": BACKBONE, **document})
     assert study.storage.path is not None
     place = StudyFolder(study.storage.path / study.study)
-    prepared = prepare_study(study, place, resume=False)
+    prepared = prepare_study(StudyBase(study, place), resume=False)
     began(place)
     store, tracker = stores.open_store(study, place), stores.open_tracker(study, place)
     tracker.start_study(parameters={}, tags=tracking_metadata.study_tags(prepared), files=[])

@@ -19,7 +19,8 @@ FLOORS = {
     "training": 4,
     "orchestration": 5,
     "outputs": 6, "cluster": 6, "demo": 6,
-    "cli": 7, "__main__": 8,
+    "workflows": 7,
+    "cli": 8, "__main__": 9,
 }  # fmt: skip
 HEAVY = {
     "torch": {"data", "modeling", "training", "orchestration"},
@@ -51,8 +52,7 @@ def _room(file: Path) -> str:
 def test_a_room_imports_only_from_itself_and_lower_floors(file):
     room = _room(file)
     if room == "__init__":
-        assert not [name for name in _imports(file) if name.startswith("tutti.")]
-        return
+        return  # the names of the Python API, which are imported when they are first used
     for name in _imports(file):
         if name.startswith("tutti.") and name.split(".")[1] in FLOORS:
             other = name.split(".")[1]

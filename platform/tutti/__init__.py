@@ -1,8 +1,41 @@
-"""Tutti tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote."""
+"""Tutti tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote.
+
+``Study`` and ``open`` are where to begin; docs/python.md walks through them.
+"""
 
 import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tutti.errors import TuttiError as TuttiError
+    from tutti.modeling.new_backbone import new_backbone as new_backbone
+    from tutti.workflows.demo import run_demo as run_demo
+    from tutti.workflows.study import Study as Study
+    from tutti.workflows.study import open_study as open  # noqa: F401
 
 # transformers imports it where it is installed, and it warns of faster kernels and of every layer's casts.
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 __version__ = "0.1.0"
+
+_PUBLIC = {
+    "Study": "tutti.workflows.study:Study",
+    "open": "tutti.workflows.study:open_study",
+    "run_demo": "tutti.workflows.demo:run_demo",
+    "new_backbone": "tutti.modeling.new_backbone:new_backbone",
+    "TuttiError": "tutti.errors:TuttiError",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the public names when they are first used: ``import tutti`` itself takes no time."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module, _, own = _PUBLIC[name].partition(":")
+    return getattr(import_module(module), own)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

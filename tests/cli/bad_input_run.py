@@ -127,15 +127,16 @@ def _comparable(text: str, folder: Path) -> str:
 
 def _finish() -> None:
     """Runs the study in the current folder with one trial, as ``tutti tune`` does, but without Ray."""
-    from tutti.cli import stores
-    from tutti.cli.preparation import prepare_study
     from tutti.orchestration.worker.build import fine_tune_once
     from tutti.orchestration.worker.trial_listener import TrialListener
     from tutti.records import TrialState
+    from tutti.workflows import stores
+    from tutti.workflows.base import StudyBase
+    from tutti.workflows.preparation import prepare_study
 
     study, folder = stores.read_study_file(Path("study.yaml"), overrides=[])
     with contextlib.redirect_stdout(io.StringIO()):
-        prepare_study(study, folder, resume=False)
+        prepare_study(StudyBase(study, folder), resume=False)
     store = stores.open_store(study, folder)
     trial = store.ask()
     record = fine_tune_once(

@@ -71,13 +71,14 @@ def test_a_start_that_failed_does_not_bind_the_next_one(templates: Templates, tm
 
     from bad_input_run import inside
 
-    from tutti.cli import stores
-    from tutti.cli.preparation import prepare_study
+    from tutti.workflows import stores
+    from tutti.workflows.base import StudyBase
+    from tutti.workflows.preparation import prepare_study
 
     folder = tmp_path / "case"
     shutil.copytree(templates.new, folder, symlinks=True)
     with inside(folder), contextlib.redirect_stdout(io.StringIO()):
         for share in (0.2, 0.4):
             study, place = stores.read_study_file(Path("study.yaml"), overrides=[f"split.validation={share}"])
-            prepared = prepare_study(study, place, resume=False)
+            prepared = prepare_study(StudyBase(study, place), resume=False)
             assert prepared.parts["mood"]["validation"].rows == 30 * share

@@ -11,13 +11,13 @@ from datetime import timedelta
 import pytest
 import requests
 
-from tutti.cli import stores
-from tutti.cli.browse import trials, ui
+from tutti.cli.study import trials, ui
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
+from tutti.workflows import stores
 
 pytestmark = pytest.mark.ray
 

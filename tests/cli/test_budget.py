@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import pytest
-import typer
 
-from tutti.cli import stores
 from tutti.cli import tune as tune_
-from tutti.cli.preparation import changed_keys
-from tutti.cli.tune import _budget, _is_over
 from tutti.config.load import dump_study
 from tutti.errors import StudyError
 from tutti.records import TrialState
+from tutti.workflows import stores
+from tutti.workflows.preparation import changed_keys
+from tutti.workflows.study import Study
+from tutti.workflows.tune import _is_over, budget
 
 
 def test_a_number_is_that_of_all_trials_and_with_a_plus_that_of_further_ones(make_study, tmp_path):
     study = make_study(tmp_path, search__enqueue=[{"learning_rate": 0.002}, {"learning_rate": 0.003}])
-    assert [_budget(text, study.file, overrides=[]) for text in ("12", "+12")] == [12, 12]
+    assert [budget(text, study.file, overrides=[]) for text in ("12", "+12")] == [12, 12]
     config, folder = stores.read_study_file(study.file, overrides=[])
     folder.path.mkdir(parents=True)
     folder.study_file.write_text(dump_study(config), encoding="utf8")
     store = stores.open_store(config, folder)
     store.finish(store.ask().key, state=TrialState.FAILED)  # the second point still waits, and is no trial
     store.close()
-    assert [_budget(text, study.file, overrides=[]) for text in ("12", "+12")] == [12, 13]
+    assert [budget(text, study.file, overrides=[]) for text in ("12", "+12")] == [12, 13]
 
 
 def test_the_command_to_go_on_has_what_the_study_was_started_with(make_study, tmp_path, monkeypatch):
     file = make_study(tmp_path / "my study").file
     started = {}
-    monkeypatch.setattr(tune_, "run", lambda study, folder, *, resume, again: started.update(again=again))
+    monkeypatch.setattr(Study, "tune", lambda study, *, resume: started.update(again=study.again))
     for name in ("read_study_file", "with_stores"):
         monkeypatch.setattr(stores, name, lambda *_, **__: (None, None))
     monkeypatch.setattr(stores, "count_trials", lambda study, folder: 4)
@@ -76,13 +76,13 @@ def test_a_study_is_told_from_another_one_of_its_name_from_its_first_start_on(ma
 def test_a_budget_beyond_a_grid_is_refused_once_it_is_known_not_before(make_study, tmp_path):
     space = {"pooling": {"type": "categorical", "choices": ["cls", "mean"]}}
     study = make_study(tmp_path, search_space=space, search__sampler="grid", search__trials=9)
-    assert _budget("+2", study.file, overrides=[]) == 2
+    assert budget("+2", study.file, overrides=[]) == 2
 
 
 @pytest.mark.parametrize("text", ["0", "+0", "-1", "few", "1.5", "++2", "", "²"])
 def test_what_is_no_number_of_trials_is_refused(tmp_path, text):
-    with pytest.raises(typer.BadParameter, match="at least 1"):
-        _budget(text, tmp_path / "study.yaml", overrides=[])
+    with pytest.raises(StudyError, match="at least 1"):
+        budget(text, tmp_path / "study.yaml", overrides=[])
 
 
 def test_older_studies_may_move_but_not_change(make_study, tmp_path):
@@ -106,4 +106,4 @@ def test_older_studies_may_move_but_not_change(make_study, tmp_path):
 
 def test_a_population_may_be_asked_for_so_many_more_trials(make_study, tmp_path):
     study = make_study(tmp_path, search__scheduler="pbt", search__trials=4)
-    assert _budget("+6", study.file, overrides=[]) == 6
+    assert budget("+6", study.file, overrides=[]) == 6

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tutti.cli.demo import demo
 from tutti.errors import StudyError
+from tutti.workflows.demo import run_demo
 
 
 @pytest.mark.parametrize("name", ["my_labels.csv", "study.yaml"])
@@ -17,6 +17,6 @@ def test_somebody_s_own_data_are_neither_replaced_nor_run(tmp_path: Path, name: 
     with pytest.raises(
         StudyError, match=r"data must be a new or an empty folder; got .*; name another folder as --out"
     ):
-        demo(out=tmp_path, seed=0)
+        run_demo(tmp_path, seed=0)
     assert (tmp_path / "data" / name).read_text() == "years of work"
     assert [path.name for path in tmp_path.iterdir()] == ["data"]

@@ -27,13 +27,13 @@ from doctor_faults import (
 from stored_study import NONE, StoredStudy, make_stored_study, prepared_rows
 
 from tutti.bank.bank import Bank
-from tutti.cli import stores
 from tutti.config.folder import StudyFolder
 from tutti.orchestration.upkeep.doctor import _lost_trials, _predictions, _trial_folder
 from tutti.orchestration.upkeep.lock import study_lock
 from tutti.records import CheckpointRecord, Repair, TrialRecord, TrialState
 from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.tracking.spool import Spool
+from tutti.workflows import stores
 
 HEALTHY = "The study moods is healthy."
 

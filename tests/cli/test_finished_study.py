@@ -16,14 +16,14 @@ import pytest
 from bad_input_changes import own_test_file
 from bad_input_run import Templates, inside, make_templates, run
 
-from tutti.cli import stores
-from tutti.cli import tune as cli_tune
-from tutti.cli.console import program
 from tutti.cluster import connect
 from tutti.config.folder import StudyFolder
 from tutti.config.load import parse_study
 from tutti.records import TrialState
 from tutti.tracking.spool import Spool
+from tutti.workflows import stores
+from tutti.workflows import tune as tune_
+from tutti.workflows.console import program
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +67,8 @@ def test_a_checkpoint_and_predictions_that_were_really_made_are_sound(folder):
 
 
 def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_over(folder):
-    from tutti.cli import stores
-    from tutti.cli.tune import _is_over
+    from tutti.workflows import stores
+    from tutti.workflows.tune import _is_over
 
     with inside(folder):
         study, place = stores.read_study_file(Path("study.yaml"), overrides=[])
@@ -91,16 +91,18 @@ def test_a_study_that_lacks_trials_or_has_one_cut_off_is_not_over(folder):
     ],
 )
 def test_an_interrupted_study_says_what_it_has_left_to_do(folder, capsys, interrupted, trials, sentence):
-    from tutti.cli.tune import _show_outcome
+    from tutti.cli.options import going_on, interruptible
     from tutti.orchestration.driver.study import StudyOutcome
+    from tutti.workflows.base import StudyBase
+    from tutti.workflows.tune import _show_outcome
 
     with inside(folder):
         study, place = stores.read_study_file(Path("study.yaml"), overrides=["search.trials=3"])
         with closing(stores.open_store(study, place)) as store:
             records = store.records() * trials
         outcome = StudyOutcome(trials=tuple(records), interrupted=interrupted, complete=False)
-        with pytest.raises(SystemExit) as exited:
-            _show_outcome(study, place, outcome, records, seconds=1.0, again=lambda **_: "tutti tune --resume")
+        with pytest.raises(SystemExit) as exited, interruptible(going_on(lambda: "tutti tune --resume")):
+            _show_outcome(StudyBase(study, place), outcome, records, seconds=1.0)
     assert exited.value.code == 130
     assert sentence in " ".join(capsys.readouterr().out.split())
 
@@ -131,7 +133,7 @@ def test_a_study_whose_trials_all_failed_starts_anew_with_what_has_changed(folde
     _only_trial(folder, state=TrialState.FAILED)
     owner = place.owner
     place.mlflow_file.touch()
-    monkeypatch.setattr(cli_tune, "_run_trials", lambda *_, **__: begun.append(place.begun) or sys.exit(3))
+    monkeypatch.setattr(tune_, "_run_trials", lambda *_, **__: begun.append(place.begun) or sys.exit(3))
     monkeypatch.setattr(connect, "connected", lambda **_: nullcontext(1))
     monkeypatch.setattr(connect, "gpus_of_cluster", lambda: 0)
     result = run(folder, f"tune study.yaml --set training.max_length=12{options}", code=3)

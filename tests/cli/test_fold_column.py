@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tutti.cli import stores
-from tutti.cli.preparation import prepare_study, with_folds
 from tutti.config.load import parse_study
 from tutti.errors import StudyError
+from tutti.workflows import stores
+from tutti.workflows.base import StudyBase
+from tutti.workflows.preparation import prepare_study, with_folds
 
 
 def test_the_number_of_folds_follows_from_the_rows_and_stays_when_the_study_is_resumed(make_study, tmp_path: Path):
@@ -19,10 +20,11 @@ def test_the_number_of_folds_follows_from_the_rows_and_stays_when_the_study_is_r
     file = make_study(tmp_path, tasks=tasks, split={"fold_column": "part"}).file
     study, folder = stores.read_study_file(file, overrides=[])
     assert study.split.folds is None
-    prepared = prepare_study(study, folder, resume=False)
+    prepared = prepare_study(StudyBase(study, folder), resume=False)
     assert prepared.folds("topic").tolist() == [n // 2 % 3 for n in range(24)]
     assert parse_study(folder.study_file) == with_folds(study, 3)
     folder.optuna_file.touch()  # it has begun
-    assert prepare_study(study, folder, resume=True) == prepared
+    assert prepare_study(StudyBase(study, folder), resume=True) == prepared
+    other, _ = stores.read_study_file(file, overrides=["split.fold_column=label"])
     with pytest.raises(StudyError, match=r"^split\.fold_column of the study"):
-        prepare_study(stores.read_study_file(file, overrides=["split.fold_column=label"])[0], folder, resume=True)
+        prepare_study(StudyBase(other, folder), resume=True)

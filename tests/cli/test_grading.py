@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from tutti.cli.grading import answers
 from tutti.config.study import StudyConfig
 from tutti.errors import SubmissionError
 from tutti.tasks.task import Task
+from tutti.workflows.grading import answers
 
 
 def test_a_name_too_long_for_the_file_system_is_said_in_one_sentence() -> None:

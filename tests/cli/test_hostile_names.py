@@ -116,7 +116,7 @@ def test_a_study_may_be_named_by_any_folder_but_not_reached_through_a_link_by_it
 
 
 def test_a_study_is_not_run_through_a_link(place):
-    from tutti.cli.preparation import check_place
+    from tutti.workflows.preparation import check_place
 
     with pytest.raises(StudyError, match="got a link to"):
         check_place(StudyFolder(place / "studies" / "link"))

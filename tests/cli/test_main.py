@@ -59,7 +59,7 @@ def test_pretraining_sets_what_torch_reads_when_it_is_loaded_unless_it_is_set(mo
 
 def test_a_sign_that_the_terminal_s_encoding_lacks_does_not_end_a_command(tmp_path):
     program = (
-        "from tutti.cli import app, main; from tutti.cli.console import console; "
+        "from tutti.cli import app, main; from tutti.workflows.console import console; "
         "app.run = lambda: console.print('best –, 没有'); main.run()"
     )
     told = subprocess.run(

@@ -11,10 +11,10 @@ import re
 import pytest
 from rich.console import Console
 
-from tutti.cli import progress
-from tutti.cli.console import best_effort_console
-from tutti.cli.progress import Progress, best_so_far, cut_off, failures, summary, trials_table
 from tutti.records import TrialRecord, TrialState, best_trial
+from tutti.workflows import progress
+from tutti.workflows.console import best_effort_console
+from tutti.workflows.progress import Progress, best_so_far, cut_off, failures, summary, trials_table
 
 
 def record(number: int, state: TrialState = TrialState.RUNNING, *scores: float, **more) -> TrialRecord:

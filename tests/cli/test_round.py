@@ -16,8 +16,8 @@ from voting_study import make_study as make_voting_study
 from voting_study import write_files
 
 from tutti.bank.bank import Bank
-from tutti.cli import demo as cli_demo
-from tutti.cli import round as cli_round
+from tutti.cli import study as cli_study
+from tutti.cli.demo import demo
 from tutti.config.folder import StudyFolder
 from tutti.config.load import parse_study
 from tutti.config.recipe import Recipe
@@ -26,6 +26,8 @@ from tutti.ensembling.nested import Estimate
 from tutti.errors import Fault, TrialError
 from tutti.outputs.pseudo import rounds
 from tutti.outputs.pseudo.rounds import Round
+from tutti.workflows import demo as demo_
+from tutti.workflows import round as round_
 
 STUDENT = "members: {top: 3}\npseudo_labels: {select: all, labels: soft, max_drift: null}\n"
 
@@ -110,7 +112,7 @@ def test_a_recipe_that_gained_nothing_is_tried_again_only_with_other_teachers(pl
         Round(2, "r", "another", "moods-round-2", ("moods",), kept=not refused),
     ]
     monkeypatch.setattr(rounds, "ended_rounds", lambda _: ended)
-    monkeypatch.setattr(cli_round, "_plan", lambda *_, **__: pytest.fail("it goes on") if refused else sys.exit(7))
+    monkeypatch.setattr(round_, "_plan", lambda *_, **__: pytest.fail("it goes on") if refused else sys.exit(7))
     result = run(place, "round studies/moods --recipe none.yaml", code=2 if refused else 7)
     assert ("must differ from that of round 1, which was not kept; got the same" in result.err) == refused
 
@@ -143,7 +145,7 @@ def test_a_round_has_no_more_trials_than_the_study_has_points(place):
 
 
 def test_a_round_goes_on_only_with_as_many_trials_as_it_was_begun_with(place, monkeypatch):
-    monkeypatch.setattr(cli_round, "_run", lambda *_: False)
+    monkeypatch.setattr(round_, "_run", lambda *_: False)
     (place / "student.yaml").write_text(STUDENT)
     command = "round studies/moods --recipe student.yaml"
     assert "Round 1: pseudo-labels of moods" in run(place, f"{command} --trials 2", code=0).out
@@ -162,7 +164,9 @@ def test_a_round_trains_on_hard_labels_of_a_task_that_is_called_soft(place, monk
 
     labels: dict[str, ExtraTrain] = {}
     tasks = [report("mood.soft", soft=False), report("mood", soft=True)]
-    monkeypatch.setattr(cli_round.vote, "make_pseudo_labels", lambda *_, **__: SimpleNamespace(files=1, tasks=tasks))
+    labelled = SimpleNamespace(files=1, tasks=tasks)
+    monkeypatch.setattr(round_, "show_pseudo_labels", lambda *_: None)
+    monkeypatch.setattr(round_.pseudo, "make_pseudo_labels", lambda *_, **__: SimpleNamespace(write=lambda: labelled))
     monkeypatch.setattr(
         "tutti.orchestration.after.rounds.studies_with_labels",
         lambda *_, **given: labels.update(given["labels"]) or sys.exit(7),
@@ -173,11 +177,11 @@ def test_a_round_trains_on_hard_labels_of_a_task_that_is_called_soft(place, monk
 
 
 def test_a_round_that_is_interrupted_names_the_command_that_goes_on_with_it(place, monkeypatch):
-    def interrupted(*_, again, **__):
-        raise TrialError(Fault("the study", "go on", "Ctrl-C", again(but="search.max_hours")))
+    def interrupted(study, **__):
+        raise TrialError(Fault("the study", "go on", "Ctrl-C", study.again(but="search.max_hours")))
 
-    monkeypatch.setattr(cli_round.tune, "run", interrupted)
-    monkeypatch.setattr(cli_round, "program", lambda: "tutti")
+    monkeypatch.setattr(round_.tune, "run", interrupted)
+    monkeypatch.setattr(cli_study, "program", lambda: "tutti")
     (place / "student.yaml").write_text(STUDENT)
     for options in (" --recipe student.yaml --trials 2 --until-no-gain", " --recipe student.yaml"):
         result = run(place, f"round studies/moods{options}", code=1)
@@ -194,17 +198,17 @@ def test_a_round_that_is_interrupted_names_the_command_that_goes_on_with_it(plac
     ],
 )
 def test_a_round_that_is_not_kept_says_what_it_lacks(gain, error, why):
-    assert cli_round._why_not(Estimate(gain, error)) == why
+    assert round_._why_not(Estimate(gain, error)) == why
 
 
 def test_a_demo_that_is_interrupted_names_the_command_that_goes_on_with_it(tmp_path, monkeypatch):
-    def interrupted(*_, again, **__):
-        raise TrialError(Fault("the study", "go on", "Ctrl-C", again()))
+    def interrupted(study, **__):
+        raise TrialError(Fault("the study", "go on", "Ctrl-C", study.again()))
 
     (tmp_path / "my demo/data/backbone").mkdir(parents=True)
     (tmp_path / "my demo/data/seed.txt").write_text("3")
-    monkeypatch.setattr(cli_demo, "_study_in", lambda _: (None, None))
-    monkeypatch.setattr(cli_demo.tune, "run", interrupted)
-    monkeypatch.setattr(cli_demo, "program", lambda: "tutti")
+    monkeypatch.setattr(demo_, "_study_in", lambda _: (None, None))
+    monkeypatch.setattr(demo_.tune, "run", interrupted)
+    monkeypatch.setattr("tutti.cli.demo.program", lambda: "tutti")
     with pytest.raises(TrialError, match=f"tutti demo --out '{tmp_path}/my demo' --seed 3"):
-        cli_demo.demo(tmp_path / "my demo", seed=3)
+        demo(tmp_path / "my demo", seed=3)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tutti.cli.vote import formats_of
 from tutti.config.recipe import Recipe
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import prepare
 from tutti.errors import SubmissionError
 from tutti.tasks.build import task_specs
+from tutti.workflows.vote import formats_of
 
 ORDER = [2, 0, 1]
 

@@ -10,8 +10,6 @@ import pytest
 from word_backbone import save_bert, save_tokenizer
 
 from tutti.bank.bank import Bank
-from tutti.cli.electorate import VotingStudy
-from tutti.cli.vote import make_pseudo_labels
 from tutti.config.folder import StudyFolder
 from tutti.config.recipe import Recipe
 from tutti.config.study import StudyConfig
@@ -19,6 +17,8 @@ from tutti.orchestration.before.abilities import abilities_of
 from tutti.orchestration.before.rows import encode_study, prepare_rows
 from tutti.orchestration.worker.build import fine_tune_once
 from tutti.orchestration.worker.trial_listener import TrialListener
+from tutti.workflows.base import StudyBase
+from tutti.workflows.pseudo import make_pseudo_labels
 
 WORDS = [f"w{number}" for number in range(60)]
 CLASSES = ("calm", "glad", "sad")
@@ -38,7 +38,7 @@ def write_rows(path: Path, rows: int, *, telling: bool = True, labelled: bool = 
     return truth
 
 
-def tuned(folder: Path, *, backbone: Path, epochs: int, seeds: int, files: dict[str, Any]) -> VotingStudy:
+def tuned(folder: Path, *, backbone: Path, epochs: int, seeds: int, files: dict[str, Any]) -> StudyBase:
     """A study whose trials, one for each seed, were trained in this process."""
     config = StudyConfig.model_validate(
         {
@@ -69,10 +69,10 @@ def tuned(folder: Path, *, backbone: Path, epochs: int, seeds: int, files: dict[
             main=True,
             smaller_batches=False,
         )
-    return VotingStudy(config, study, prepared)
+    return StudyBase(config, study)
 
 
-def predicted(study: VotingStudy) -> np.ndarray:
+def predicted(study: StudyBase) -> np.ndarray:
     """The classes of the test rows by the mean of the study's trials."""
     bank = Bank(study.folder.bank)
     each = [bank.predictions(trial.key, "mood", "test").outputs for trial in bank.records()]
@@ -96,7 +96,7 @@ def test_a_smaller_student_learns_from_its_teachers_soft_labels_what_its_own_row
     recipe = Recipe.model_validate({"pseudo_labels": {"select": "all", "labels": "soft"}})
     make_pseudo_labels(
         {"teachers": teachers}, rows_of="teachers", recipe=recipe, recipe_name="soft", out=tmp_path / "labels"
-    )
+    ).write()
     soft = {"path": str(tmp_path / "labels" / "mood.soft.parquet"), "labels": "soft"}
     students_files = files | {"train": str(tmp_path / "own.tsv"), "extra_train": [soft]}
     student = tuned(tmp_path / "student", backbone=tmp_path / "small", epochs=4, seeds=1, files=students_files)

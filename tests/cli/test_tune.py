@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 
 from tutti.bank.bank import Bank
-from tutti.cli import stores, tracking_metadata
-from tutti.cli import tune as cli_tune
-from tutti.cli.preparation import changed_keys
-from tutti.cli.tune import _run_trials
+from tutti.cli.options import going_on, interruptible
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig, Tracking
@@ -24,6 +21,11 @@ from tutti.orchestration.driver.study import StudyOutcome
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tracking.memory import MemoryTracker
+from tutti.workflows import stores, tracking_metadata
+from tutti.workflows import tune as tune_
+from tutti.workflows.base import StudyBase
+from tutti.workflows.preparation import changed_keys
+from tutti.workflows.tune import _run_trials
 
 pytestmark = pytest.mark.ray
 TASKS = ("mood", "same")
@@ -183,11 +185,11 @@ def test_the_bank_has_what_each_trial_says_about_every_part(finished):
 def test_a_max_length_that_texts_exceed_is_told_with_the_share_of_rows_that_reach_it(
     make_study, tmp_path, capsys, ways, become
 ):
-    from tutti.cli.preparation import prepare_study
+    from tutti.workflows.preparation import prepare_study
 
     space = {"long_texts": {"type": "categorical", "choices": ways}}
     study = make_study(tmp_path, training__max_length=8, search_space=space)
-    prepare_study(*stores.read_study_file(study.file, overrides=[]), resume=False)
+    prepare_study(StudyBase(*stores.read_study_file(study.file, overrides=[])), resume=False)
     told = [line for line in capsys.readouterr().out.splitlines() if "max_length" in line]
     assert [line.split(":")[0].strip() for line in told] == ["mood", "same"]
     assert all(f"% of the rows reach max_length, 8 tokens; longer ones {become}" in line for line in told)
@@ -196,7 +198,7 @@ def test_a_max_length_that_texts_exceed_is_told_with_the_share_of_rows_that_reac
 def test_that_the_rows_of_a_test_table_are_numbered_is_told_unless_the_recipe_s_sample_names_their_ids(
     make_study, tmp_path, capsys
 ):
-    from tutti.cli.preparation import prepare_study
+    from tutti.workflows.preparation import prepare_study
 
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"w{row % 9} w{row},{row % 2}\n" for row in range(40)))
     (tmp_path / "test.csv").write_text("row_id,essay_id,text\n5,7,w1\n4,8,w2\n")
@@ -205,7 +207,7 @@ def test_that_the_rows_of_a_test_table_are_numbered_is_told_unless_the_recipe_s_
     task = {"layout": "table", **{part: str(tmp_path / f"{part}.csv") for part in ("train", "test")}}
     for name, recipe, ids in (("one", "auto", ["0", "1"]), ("two", str(tmp_path / "own.yaml"), ["7", "8"])):
         study = make_study(tmp_path / name, tasks={"t": task}, ensemble__recipe=recipe)
-        prepared = prepare_study(*stores.read_study_file(study.file, overrides=[]), resume=False)
+        prepared = prepare_study(StudyBase(*stores.read_study_file(study.file, overrides=[])), resume=False)
         assert prepared.ids("t", "test").tolist() == ids
         told = [line for line in capsys.readouterr().out.splitlines() if "numbered from 0" in line]
         assert [line.split(", as")[0] for line in told] == ["  t: the rows of test.csv are numbered from 0"][
@@ -226,7 +228,7 @@ def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
 
 
 def test_a_second_study_on_the_same_data_encodes_nothing(finished, make_study, tmp_path):
-    from tutti.cli.preparation import prepare_study
+    from tutti.workflows.preparation import prepare_study
 
     cache = finished.study.folder.encoded
     before = inodes(cache)
@@ -234,9 +236,16 @@ def test_a_second_study_on_the_same_data_encodes_nothing(finished, make_study, t
     second = make_study(tmp_path, study="second", storage__path=str(cache.parent))
     config, folder = stores.read_study_file(second.file, overrides=[])
     assert folder.encoded == cache
-    prepare_study(config, folder, resume=False)
+    prepare_study(StudyBase(config, folder), resume=False)
     assert inodes(cache) == before
     assert folder.study_file.is_file()
+
+
+def opened(study: StudyConfig, folder: StudyFolder) -> StudyBase:
+    """A study without rows."""
+    base = StudyBase(study, folder)
+    base.prepared = Prepared(folder.data, (), {}, {}, {})
+    return base
 
 
 def _study(tmp_path: Path, **changes) -> StudyConfig:
@@ -299,10 +308,10 @@ def test_a_study_that_is_interrupted_before_its_trials_says_how_it_goes_on(tmp_p
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_tune, "prepare_study", interrupted)
+    monkeypatch.setattr(tune_, "prepare_study", interrupted)
     study, folder = _study(tmp_path), StudyFolder(tmp_path / "studies" / "s")
-    with pytest.raises(SystemExit) as ended:
-        cli_tune.run(study, folder, resume=False, again=lambda: "tutti tune study.yaml --resume")
+    with pytest.raises(SystemExit) as ended, interruptible(going_on(lambda: "tutti tune study.yaml --resume")):
+        tune_.run(StudyBase(study, folder), resume=False)
     assert ended.value.code == 130
     assert "Interrupted; go on with `tutti tune study.yaml --resume`." in capsys.readouterr().out
 
@@ -313,7 +322,7 @@ def test_a_study_whose_tracker_cannot_be_opened_is_given_back(tmp_path, monkeypa
     close = StudyStore.close
     monkeypatch.setattr(StudyStore, "close", lambda store: [closed.append(store), close(store)])
     with pytest.raises(StorageError, match=r"tracking.jsonl must be written whole"):
-        _run_trials(study, folder, Prepared(folder.data, (), {}, {}, {}), concurrent=1)
+        _run_trials(opened(study, folder), concurrent=1)
     assert len(closed) == 1
 
 
@@ -330,12 +339,12 @@ def test_what_a_worker_leaves_behind_that_lives_until_ray_ends_is_cleared_away(t
     monkeypatch.setattr("tutti.cluster.connect.connected", ray)
     monkeypatch.setattr("tutti.cluster.connect.gpus_of_cluster", lambda: 0)
     for module, name, answer in (
-        (cli_tune, "prepare_study", None),
-        (cli_tune, "_run_trials", outcome),
+        (tune_, "prepare_study", None),
+        (tune_, "_run_trials", outcome),
         (tracking_metadata, "write_split", None),
     ):
         monkeypatch.setattr(module, name, lambda *given, answer=answer, **named: answer)
-    cli_tune.run(study, folder, resume=False, again=lambda **_: "")
+    tune_.run(StudyBase(study, folder), resume=False)
     assert bank.records() == []
 
 
@@ -357,7 +366,7 @@ def test_the_run_of_a_study_tells_how_it_ended_unless_another_driver_has_it(tmp_
     monkeypatch.setattr(stores, "open_tracker", lambda *_: tracker)
     monkeypatch.setattr("tutti.orchestration.driver.study.run_study", ended)
     with pytest.raises(error):
-        _run_trials(study, folder, Prepared(folder.data, (), {}, {}, {}), concurrent=1)
+        _run_trials(opened(study, folder), concurrent=1)
     assert tracker.runs[""].state is state
 
 

@@ -45,8 +45,9 @@ def test_an_ensemble_needs_no_weights_and_predicts_the_test_file_row_by_row(prun
 
 
 def test_pseudo_labels_are_training_rows_of_the_next_study(pruned, tutti, tiny_data, make_study, tmp_path):
-    from tutti.cli import stores
-    from tutti.cli.preparation import prepare_study
+    from tutti.workflows import stores
+    from tutti.workflows.base import StudyBase
+    from tutti.workflows.preparation import prepare_study
 
     out = tmp_path / "pseudo"
     output = tutti("pseudo-label", pruned.folder.path, "--out", out)
@@ -59,7 +60,7 @@ def test_pseudo_labels_are_training_rows_of_the_next_study(pruned, tutti, tiny_d
     extra = {f"tasks__{task}__extra_train": [{"path": str(file), "weight": 0.5}] for task, file in files.items()}
     second = make_study(tmp_path, study="round2", **extra)
     config, folder = stores.read_study_file(second.file, overrides=[])
-    prepared = prepare_study(config, folder, resume=False)
+    prepared = prepare_study(StudyBase(config, folder), resume=False)
     for task, file in files.items():
         assert prepared.parts[task]["train"].rows == 90 + len(column(file, 0))
         added = [row for row in prepared.ids(task, "train").tolist() if row.startswith("extra0/")]

@@ -226,7 +226,7 @@ def test_a_study_of_one_task_votes_in_it_beside_one_of_several(place, tmp_path, 
 
     monkeypatch.setattr("tutti.orchestration.after.weights.weights_of", weights_of)
     monkeypatch.setattr("tutti.modeling.checkpoint.read_metadata", lambda _: SimpleNamespace(limit=TextLimit(8)))
-    monkeypatch.setattr("tutti.cli.predict._fingerprints", lambda _: sys.exit(7))
+    monkeypatch.setattr("tutti.workflows.predict._fingerprints", lambda _: sys.exit(7))
     for task in voters:
         command = f"predict studies/several --task {task} --input data/{task}_test.tsv"
         result = run(place, f"{command} {options} {tmp_path / 'new.csv'}", code=7)

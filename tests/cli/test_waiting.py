@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tutti.cli import waiting
+from tutti.workflows import waiting
 
 
 def test_what_takes_long_prints_one_line_and_what_is_quick_none(monkeypatch, capsys):

@@ -12,7 +12,6 @@ import numpy as np
 from mlflow import MlflowClient
 
 from tutti.bank.bank import Bank
-from tutti.cli import stores
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig
@@ -23,6 +22,7 @@ from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
 from tutti.tracking.mlflow_tracker import MlflowTracker
+from tutti.workflows import stores
 
 MOODS = {"calm": "the sea lies still", "glad": "what a bright day", "sad": "rain and nobody here"}
 ROWS = {"train": 400, "test": 40, "pool": 60}

@@ -19,7 +19,6 @@ import pytest
 import requests
 
 from tutti.cli import jobs
-from tutti.cli.stores import owner_of, read_study_file
 from tutti.cluster import submit
 from tutti.cluster.shipped import FILES, keep
 from tutti.cluster.submit import _stage, job_status, stop_job, submit_study
@@ -30,6 +29,7 @@ from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, StorageError, StudyError, TrialError, UserError
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
+from tutti.workflows.stores import owner_of, read_study_file
 
 
 @pytest.fixture

@@ -16,8 +16,6 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.bank.tables import from_parquet, to_parquet
-from tutti.cli.vote import formats_of, rule_of
-from tutti.cli.vote import test_ids as ids_of_tests
 from tutti.config.load import load_study
 from tutti.config.recipe import Recipe
 from tutti.config.study import StudyConfig
@@ -36,6 +34,8 @@ from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
+from tutti.workflows.vote import formats_of, rule_of
+from tutti.workflows.vote import test_ids as ids_of_tests
 
 ROWS = {"train": 200, "test": 30, "pool": 40}
 MEMBERS = 4

@@ -106,7 +106,7 @@ def test_a_bag_of_words_learns_the_task_only_partly(demo: Path, task: str) -> No
 
 
 def test_the_demo_goes_on_with_its_own_seed_only(tmp_path: Path) -> None:
-    from tutti.cli.demo import demo as run_demo
+    from tutti.workflows.demo import run_demo
 
     write_demo_data(tmp_path / "data", seed=3)
     with pytest.raises(StudyError, match="got 1 where it was 3; give --seed 3 to go on there, or another folder"):
@@ -115,7 +115,7 @@ def test_the_demo_goes_on_with_its_own_seed_only(tmp_path: Path) -> None:
 
 
 def test_the_demo_stays_in_its_folder_whatever_the_folder_is_called(tmp_path: Path) -> None:
-    from tutti.cli.demo import _study_in
+    from tutti.workflows.demo import _study_in
 
     out = tmp_path / "a #b: [c"
     write_demo_data(out / "data")

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from tutti.bank.bank import Bank
-from tutti.cli import stores
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig, TaskConfig
@@ -27,6 +26,7 @@ from tutti.tasks.build import task_specs
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 from tutti.tracking.mlflow_tracker import MlflowTracker
+from tutti.workflows import stores
 
 CONFIG = {
     "study": "moods",

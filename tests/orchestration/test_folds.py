@@ -19,8 +19,6 @@ import pytest
 import torch
 
 from tutti.bank.bank import Bank
-from tutti.cli import stores, tracking_metadata
-from tutti.cli.preparation import changed_keys, prepare_study
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.data.encode import EncodedPart, load_parts, take
@@ -34,6 +32,9 @@ from tutti.records import CheckpointRecord, TextLimit, TrialState
 from tutti.tasks.scorer import Scorer
 from tutti.training import EpochReport
 from tutti.training.loop.predict import predict
+from tutti.workflows import stores, tracking_metadata
+from tutti.workflows.base import StudyBase
+from tutti.workflows.preparation import changed_keys, prepare_study
 
 FOLDS, EPOCHS = 3, 2
 PARAMETERS = {"learning_rate": 3e-3}
@@ -115,7 +116,7 @@ def make_job(make_study: Callable[..., Any]) -> MakeJob:
         file = make_study(folder, **{**PRECISE, **changes}).file
         study, place = stores.read_study_file(file, overrides=[])
         with contextlib.redirect_stdout(io.StringIO()):
-            tracking_metadata.write_split(prepare_study(study, place, resume=False), place)
+            tracking_metadata.write_split(prepare_study(StudyBase(study, place), resume=False), place)
         return Job(study, place)
 
     return make
@@ -309,13 +310,14 @@ def test_a_regression_has_out_of_fold_values(make_job: MakeJob, tiny_data: Path,
 def test_ensembles_and_pseudo_labels_are_made_of_such_a_study(
     done: tuple[Job, CheckpointRecord], tmp_path: Path, tiny_data: Path
 ) -> None:
-    from tutti.cli import vote
+    from tutti.workflows.study import open_study
 
     job, record = done
     recipe = str(tiny_data / "recipe.yaml")
     with contextlib.redirect_stdout(io.StringIO()):
-        vote.ensemble(str(job.folder.path), recipe=recipe, out=tmp_path / "ensemble")
-        vote.pseudo_label(str(job.folder.path), recipe=recipe, out=tmp_path / "pseudo")
+        study = open_study(job.folder.path)
+        study.ensemble(recipe).write(tmp_path / "ensemble")
+        study.pseudo_labels(recipe).write(tmp_path / "pseudo")
     card = json.loads((tmp_path / "ensemble" / "card.json").read_text(encoding="utf8"))
     assert card["objective"]["score"] == pytest.approx(record.score)
     assert card["tasks"][0]["rows"] == {"validation": 120, "test": 23}

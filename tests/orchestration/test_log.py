@@ -10,11 +10,11 @@ import pytest
 from ray.exceptions import RayTaskError
 
 from tutti.bank.bank import Bank
-from tutti.cli import progress
-from tutti.cli.console import best_effort_console
-from tutti.cli.progress import Progress
 from tutti.errors import ClaimLostError, Fault, StorageError
 from tutti.records import CheckpointRecord, TrialState
+from tutti.workflows import progress
+from tutti.workflows.console import best_effort_console
+from tutti.workflows.progress import Progress
 
 
 def test_a_started_trial_is_tracked_with_its_parameters_its_place_and_ray_s_name(logged):

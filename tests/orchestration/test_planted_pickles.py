@@ -185,10 +185,10 @@ def sha256(file: Path) -> str:
 
 def train(folder: Path) -> list[int]:
     """What a worker does with a trial that was cut off; the epochs that it reported."""
-    from tutti.cli import stores
     from tutti.orchestration.worker.build import fine_tune_once
     from tutti.orchestration.worker.trial_listener import TrialListener
     from tutti.training import EpochReport
+    from tutti.workflows import stores
 
     class Recorder(TrialListener):
         def on_epoch(self, report: EpochReport) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tutti.cli.vote import rule_of
 from tutti.config.load import load_recipe
 from tutti.config.names import shipped_names
 from tutti.ensembling.pseudo import Labelling
@@ -20,6 +19,7 @@ from tutti.outputs.pseudo.report import FOLDED
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
+from tutti.workflows.vote import rule_of
 
 
 def arguments(study, out, *, labelling=None, **changes):

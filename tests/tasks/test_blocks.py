@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutti.cli.predict import Input
 from tutti.errors import TaskFileError
 from tutti.tasks.build import TaskSpec
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.protocol import FileLayout
 from tutti.tasks.layouts.table import Table
+from tutti.workflows.predict import Input
 
 Write = Callable[..., str]
 BROKEN = "7\tone\n8\ttwo \ntwo again\n\n9\tthree\r\n10\tfour\nfour again\n"

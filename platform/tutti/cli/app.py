@@ -8,16 +8,20 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from tutti import __version__
-from tutti.cli import backbone, browse, demo, doctor, jobs, leaderboard, predict, report, round, soup, tune, vote
+from tutti.cli import backbone, demo, jobs, leaderboard, study, tune
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.errors import Fault, TuttiError
 from tutti.launchers import forget_launcher
+from tutti.modeling.new_backbone import new_backbone
+from tutti.workflows.demo import run_demo
+from tutti.workflows.study import Study
 
 app = typer.Typer(
     name="tutti",
@@ -45,20 +49,36 @@ def _root(
     """Tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote."""
 
 
-app.command("tune")(tune.tune)
-app.command("trials")(browse.trials)
-app.command("ui")(browse.ui)
-app.command("doctor")(doctor.doctor)
-app.command("ensemble")(vote.ensemble)
-app.command("pseudo-label")(vote.pseudo_label)
-app.command("predict")(predict.predict)
-app.command("soup")(soup.soup)
-app.command("report")(report.report)
-app.command("round")(round.round_)
-app.command("submit")(jobs.submit)
-app.command("demo")(demo.demo)
-app.add_typer(backbone.app, name="backbone")
-app.add_typer(leaderboard.app, name="leaderboard")
+# Each command, and the call of the Python API that it is.
+COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
+    "tune": (tune.tune, Study.tune),
+    "trials": (study.trials, Study.records),
+    "ui": (study.ui, Study.ui),
+    "doctor": (study.doctor, Study.doctor),
+    "ensemble": (study.ensemble, Study.ensemble),
+    "pseudo-label": (study.pseudo_label, Study.pseudo_labels),
+    "predict": (study.predict, Study.predict),
+    "soup": (study.soup, Study.soup),
+    "report": (study.report, Study.report),
+    "round": (study.round_, Study.round),
+    "submit": (jobs.submit, Study.submit),
+    "demo": (demo.demo, run_demo),
+    "backbone new": (backbone.new, new_backbone),
+    "backbone pretrain": (backbone.pretrain, Study.pretrain),
+    "leaderboard add": (leaderboard.add, Study.add_public_score),
+    "leaderboard show": (leaderboard.show, Study.leaderboard),
+}
+groups = {
+    "backbone": typer.Typer(help="Make backbones.", no_args_is_help=True),
+    "leaderboard": typer.Typer(
+        help="Keeps what a competition's leaderboard said of submissions.", no_args_is_help=True
+    ),
+}
+for _name, (_command, _) in COMMANDS.items():
+    _group, _space, _own = _name.rpartition(" ")
+    groups.get(_group, app).command(_own)(_command)
+for _name, _app in groups.items():
+    app.add_typer(_app, name=_name)
 
 
 def run() -> None:

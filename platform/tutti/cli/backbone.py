@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
-from tutti.cli.console import console
-from tutti.cli.paths import local
-from tutti.cli.tune import Overrides
-from tutti.cluster.ending import EXIT_CODE
-from tutti.config.folder import StudyFolder
+from tutti.cli.options import Overrides, interruptible, local
 from tutti.modeling.new_backbone import SMALLEST_VOCABULARY, Size, new_backbone
 from tutti.modeling.new_tokenizer import TokenizerKind
-from tutti.records import TextLimit
+from tutti.workflows.console import console
+from tutti.workflows.study import Study
 
-app = typer.Typer(help="Make backbones.", no_args_is_help=True)
 
-
-@app.command("new")
 def new(
     texts: Annotated[list[Path], typer.Option("--texts", metavar="FILE...", help="Text files; may be repeated.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write it.", callback=local)],
@@ -51,7 +43,6 @@ def new(
     )
 
 
-@app.command("pretrain")
 def pretrain(
     study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="Its backbone and the texts of its tasks.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write the new backbone.", callback=local)],
@@ -73,35 +64,8 @@ def pretrain(
 
     for name, value in TORCH_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    from tutti.cli.stores import read_study_file
-    from tutti.config.training import limit_of
-    from tutti.data.encode import load_parts
-    from tutti.orchestration.before.abilities import abilities_of, check_backbone
-    from tutti.orchestration.before.rows import prepare_rows
-    from tutti.training.loop.pretrain import check_pretraining, pretrain
-
-    check_pretraining(out=out, learning_rate=learning_rate)
-    config, _ = read_study_file(study, overrides=overrides or [])
-    check_backbone(config, abilities_of(config.backbone), begun=False)
-    with TemporaryDirectory() as folder:
-        temporary = StudyFolder(Path(folder, config.study))
-        prepared = prepare_rows(config, temporary)
-        console.print("Encoding the texts")
-        limit = TextLimit(limit_of(config.training).max_length)
-        parts = load_parts(prepared, tokenizer=config.backbone, limit=limit, cache=temporary.encoded)
-        try:
-            made = pretrain(
-                backbone=config.backbone,
-                parts=[part for by_name in parts.values() for part in by_name.values()],
-                out=out,
-                epochs=epochs,
-                learning_rate=learning_rate,
-                batch_size=batch_size,
-                seed=config.search.seed,
-                on_epoch=lambda epoch, loss: console.print(f"epoch {epoch} of {epochs}, held-out loss {loss:.3f}"),
-            )
-        except KeyboardInterrupt:
-            console.print("Interrupted; the same command continues after the last whole epoch.")
-            sys.exit(EXIT_CODE)
+    with interruptible(lambda _: "Interrupted; the same command continues after the last whole epoch."):
+        opened = Study(study, overrides=overrides or ())
+        made = opened.pretrain(out, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size)
     console.print(f"wrote {made.path}: {made.rows:,} different texts, held-out loss {made.loss:.3f}")
     console.print(f"Next: `backbone: {made.path}` in the study file")

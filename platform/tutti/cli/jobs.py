@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tutti.cli import stores
-from tutti.cli.console import console, program
-from tutti.cli.tune import Overrides, Resume, Trials, overrides_without_passwords, parse_trials
+from tutti.cli.options import Overrides, Resume, Trials, check_left_out
 from tutti.errors import Fault, StudyError, TrialError
+from tutti.workflows.console import console, program
+from tutti.workflows.study import Study
+from tutti.workflows.submit import Job
+from tutti.workflows.tune import parse_trials
 
 
 def submit(
@@ -31,8 +32,6 @@ def submit(
 
     Example: `tutti submit study.yaml --set storage.path=/mnt/tutti/studies --wait`
     """
-    from tutti.cluster import submit as jobs
-
     arguments = [argument for argument in (study_file, status, stop) if argument is not None]
     if len(arguments) != 1 or not arguments[0]:  # an unset shell variable gives an empty ID
         got = "several of them" if len(arguments) > 1 else "an empty ID" if arguments else "none of them"
@@ -40,36 +39,30 @@ def submit(
         raise StudyError(Fault("tutti submit", rule, got, "see `tutti submit --help`"))
     if status or stop:
         of_new_jobs = {"--wait": wait, "--trials": trials, "--set": overrides, "--resume": resume}
-        stores.check_left_out(of_new_jobs, beside="--status" if status else "--stop")
+        check_left_out(of_new_jobs, beside="--status" if status else "--stop")
     if status:
-        console.print(jobs.job_status(status, address=address))
+        console.print(Job(status, address).status())
         return
     if stop:
-        console.print("stopped" if jobs.stop_job(stop, address=address) else "it had ended already")
+        console.print("stopped" if Job(stop, address).stop() else "it had ended already")
         return
     assert study_file is not None
-    settings, options = overrides or [], ["--resume"] if resume else []
-    if trials is not None:
-        count, is_more = parse_trials(trials)
-        if is_more:  # than there are, which only the cluster knows
-            options = [*options, "--trials", trials]
-        else:
-            settings = [*settings, f"search.trials={count}"]
-    study, folder = stores.read_study_file(study_file, overrides=settings, shared=True)
     command = f"{program()} submit {shlex.join([str(study_file), '--address', address])}"
-    submitted = json.dumps((command, overrides_without_passwords(settings)))
-    job = jobs.submit_study(study, address=address, options=options, submitted=submitted)
-    console.print(f"Job {job}, study folder {folder.path}")
+    total, more = (None, trials) if trials and parse_trials(trials)[1] else (trials, None)
+    settings = [*(overrides or ()), *([f"search.trials={int(total)}"] if total else ())]
+    study = Study(study_file, overrides=settings, shared=True)
+    job = study.submit(address=address, trials=more, resume=resume, command=command)
+    console.print(f"Job {job.id}, study folder {study.folder.path}")
     if not wait:
-        console.print(f"Show its status with `{program()} submit --status {job} --address {shlex.quote(address)}`.")
+        console.print(f"Show its status with `{program()} submit --status {job.id} --address {shlex.quote(address)}`.")
         return
     try:
-        outcome = jobs.follow_job(job, address=address, show=lambda text: typer.echo(text, nl=False))
+        outcome = job.follow(lambda text: typer.echo(text, nl=False))
     except KeyboardInterrupt:
-        stop = f"{program()} submit --stop {job} --address {shlex.quote(address)}"
+        stop = f"{program()} submit --stop {job.id} --address {shlex.quote(address)}"
         console.print(f"The job continues; stop it with `{stop}`.")
         raise
-    console.print(f"Job {job}: {jobs.job_status(job, address=address)}")
+    console.print(f"Job {job.id}: {job.status()}")
     if outcome != "SUCCEEDED":
         remedy = "correct what the log names" if outcome == "FAILED" else "go on with --resume"
-        raise TrialError(Fault(f"the job {job}", "succeed", f"{outcome} (its log is above)", remedy))
+        raise TrialError(Fault(f"the job {job.id}", "succeed", f"{outcome} (its log is above)", remedy))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 
-from tutti.cli.waiting import waiting
+from tutti.workflows.waiting import waiting
 
 
 def run() -> None:

@@ -49,7 +49,7 @@ _FLAT = re.compile(rf"objective_weights|search\.enqueue\.\d+|{_SPACE}\..+\.when|
 
 
 def load_study(
-    path: Path,
+    path: Path | Mapping[str, Any],
     *,
     overrides: Sequence[str] = (),
     check_training: CheckTraining | None = None,
@@ -58,7 +58,8 @@ def load_study(
     """Loads and validates a study file; its search space is read in, and every path is made absolute.
 
     Args:
-        path: the YAML file. Paths in it, and in ``overrides``, are relative to its folder.
+        path: the YAML file, or its content. Paths in it, and in ``overrides``, are relative to its folder, or to the
+            current one.
         overrides: the arguments of ``--set``, each ``dotted.key=value`` with the value as YAML; null removes the key.
         check_training: called with the ``training`` mapping, the valid distributions of the search space, the file's
             name as shown in messages, and whether the study has begun. Its faults, ``FILE: training.KEY``, are reported
@@ -69,16 +70,18 @@ def load_study(
     Raises:
         ConfigError: with every fault: a wrong, missing or unknown key, or a file that is not there.
     """
-    raw = read_mapping(path, kind="study file")
-    places = _Places(str(path))
+    if isinstance(path, Path):
+        raw, folder, places = read_mapping(path, kind="study file"), path.parent, _Places(str(path))
+    else:
+        raw, folder, places = _plain(path), Path.cwd(), _Places("the study")
     faults = []
     common, for_space = _split_overrides(overrides)
     faults += _override(raw, common, places)
-    faults += _read_space(raw, path.parent, places)
+    faults += _read_space(raw, folder, places)
     faults += _override(raw, for_space, places)
     faults += _odd_values(raw, places)
-    raw, path_faults = resolve_paths(raw, folder=path.parent, what=places.what, shared=shared)
-    faults += path_faults + _recipe_faults(raw, path.parent, places)
+    raw, path_faults = resolve_paths(raw, folder=folder, what=places.what, shared=shared)
+    faults += path_faults + _recipe_faults(raw, folder, places)
     faults += _older_faults(raw, places)
     checks = (
         layout_faults,
@@ -106,11 +109,19 @@ def load_study(
     if check_training:
         distributions = sound_distributions(raw.get(_SPACE))
         faults += map(
-            places.relocated, check_training(section(raw, "training"), distributions, str(path), has_begun(raw))
+            places.relocated, check_training(section(raw, "training"), distributions, places.file, has_begun(raw))
         )
     if faults or config is None:
         raise ConfigError(*map(places.with_way_out, faults))
     return config
+
+
+def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy that holds what a YAML file can: paths as texts, NumPy's numbers as Python's."""
+    copied: dict[str, Any] = json.loads(
+        json.dumps(document, default=lambda value: value.item() if hasattr(value, "item") else str(value))
+    )
+    return copied
 
 
 def load_recipe(name_or_path: str) -> tuple[str, Recipe]:

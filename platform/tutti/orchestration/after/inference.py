@@ -172,6 +172,63 @@ class Predictor:
         del self._models[oldest]
 
 
+class Encodings:
+    """How rows are tokenized for checkpoints: those with equal tokenizers and equal limits share one encoding."""
+
+    def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
+        from tutti.data.encode import encoding_key, load_tokenizer
+
+        self._keys: list[str] = []
+        self._tokenizers: dict[str, tuple[Any, TextLimit]] = {}
+        for checkpoint in checkpoints:
+            tokenizer = load_tokenizer(str(checkpoint.folder))
+            self._keys.append(encoding_key(tokenizer, checkpoint.limit))
+            self._tokenizers.setdefault(self._keys[-1], (tokenizer, checkpoint.limit))
+
+    def of(self, checkpoint: int) -> tuple[str, int]:
+        """The key of a checkpoint's encoding, and the id of its padding token."""
+        key = self._keys[checkpoint]
+        return key, self._tokenizers[key][0].pad_token_id
+
+    def encoded(self, rows: DataFrame) -> Iterator[tuple[str, pa.Table]]:
+        """The key of each encoding, and the rows in it."""
+        import pyarrow as pa
+
+        from tutti.data.encode import encode_rows
+
+        texts = pa.table({name: pa.array(rows[name], pa.string()) for name in ("text", "text_b") if name in rows})
+        for key, (tokenizer, limit) in self._tokenizers.items():
+            yield key, encode_rows(texts, tokenizer=tokenizer, limit=limit)
+
+
+class LocalPredictor:
+    """Predicts with checkpoints in this process, without Ray; they stay loaded as far as memory holds them.
+
+    Args:
+        training: as in ``predict_shards``.
+
+    Raises:
+        StorageError, BackboneError, TrialMemoryError: as ``Predictor.load`` does.
+    """
+
+    def __init__(self, checkpoints: Sequence[Checkpoint], *, training: Mapping[str, Any]) -> None:
+        import torch
+
+        self._checkpoints, self._encodings = range(len(checkpoints)), Encodings(checkpoints)
+        folders = {number: checkpoints[number].folder for number in self._checkpoints}
+        self._predictor = Predictor(folders, torch.get_num_threads())
+        self._precision = self._predictor.load(training)
+
+    def predict(self, shard: DataFrame, task: str) -> list[np.ndarray]:
+        """The predictions of every checkpoint for one shard, as ``Predictor.predict`` returns and raises them."""
+        encoded = dict(self._encodings.encoded(shard))
+        found = []
+        for checkpoint in self._checkpoints:
+            key, pad_token_id = self._encodings.of(checkpoint)
+            found.append(self._predictor.predict(checkpoint, task, encoded[key], pad_token_id, self._precision))
+        return found
+
+
 def spread(checkpoints: int, workers: int) -> list[range]:
     """The range of checkpoints of each worker: the line of all checkpoints is cut into pieces of equal length.
 
@@ -230,8 +287,8 @@ def predict_shards(
             for number in sorted(range(len(workers)), key=loads.__getitem__):
                 while loads[number] < _JOBS_PER_WORKER and (job := queue.take(number)):
                     shard, checkpoint = job
-                    encoding = queue.encodings[checkpoint]
-                    rows, pad_token_id = shard.encoded[encoding], queue.tokenizers[encoding][0].pad_token_id
+                    encoding, pad_token_id = queue.encodings.of(checkpoint)
+                    rows = shard.encoded[encoding]
                     result = workers[number].predict.remote(checkpoint, task.name, rows, pad_token_id, precision)
                     running[result] = (number, shard, checkpoint)
                     loads[number] += 1
@@ -266,21 +323,13 @@ class _Queue:
     """Assigns each worker the earliest shard for one of its checkpoints. Reads further shards as needed.
 
     Attributes:
-        encodings: for each checkpoint, the key of its encoding. Equal tokenizers with equal limits share one.
-        tokenizers: tokenizer and limit of each encoding.
+        encodings: of the checkpoints.
     """
 
     def __init__(
         self, shards: Iterable[tuple[int, DataFrame]], checkpoints: Sequence[Checkpoint], ranges: Sequence[range]
     ) -> None:
-        from tutti.data.encode import encoding_key, load_tokenizer
-
-        self.encodings: list[str] = []
-        self.tokenizers: dict[str, tuple[Any, TextLimit]] = {}
-        for checkpoint in checkpoints:
-            tokenizer = load_tokenizer(str(checkpoint.folder))
-            self.encodings.append(encoding_key(tokenizer, checkpoint.limit))
-            self.tokenizers.setdefault(self.encodings[-1], (tokenizer, checkpoint.limit))
+        self.encodings = Encodings(checkpoints)
         self._shards = iter(shards)
         self._ranges = ranges
         self._worker_counts = [sum(number in numbers for numbers in ranges) for number in range(len(checkpoints))]
@@ -302,19 +351,12 @@ class _Queue:
         self._in_flight.remove(shard)
 
     def _read(self) -> bool:
-        import pyarrow as pa
         import ray
-
-        from tutti.data.encode import encode_rows
 
         number, rows = next(self._shards, (None, None))
         if number is None or rows is None:
             return False
-        texts = pa.table({name: pa.array(rows[name], pa.string()) for name in ("text", "text_b") if name in rows})
-        encoded = {
-            encoding: ray.put(encode_rows(texts, tokenizer=tokenizer, limit=limit))
-            for encoding, (tokenizer, limit) in self.tokenizers.items()
-        }
+        encoded = {encoding: ray.put(table) for encoding, table in self.encodings.encoded(rows)}
         self._in_flight.append(_Shard(number, rows, encoded, set(range(len(self._worker_counts)))))
         return True
 

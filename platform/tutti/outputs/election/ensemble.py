@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from tutti.outputs.election.task_card import task_card
 from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.report.pictures import drawn, ensemble_png, reliability_png
 from tutti.outputs.submission.formats.glue import lacking
+from tutti.outputs.submission.formats.protocol import Item
 from tutti.outputs.submission.submission import Formats, TestIds, check, zipped
 from tutti.tasks.objective import study_score
 
@@ -34,7 +36,50 @@ Files = dict[str, dict[str, bytes]]
 _ZIP = "submission.zip"
 
 
-def write_ensemble(
+@dataclass(frozen=True, eq=False)
+class Voted:
+    """An ensemble and its submissions, before anything is written.
+
+    Attributes:
+        card: without files.
+        items: by task and test part, the ids and what the submission says of each row.
+        files: the submission files, by part and name.
+    """
+
+    card: Card
+    items: Mapping[str, Mapping[str, tuple[list[str], Sequence[Item]]]]
+    files: Files
+
+    def write(self, out: Path) -> Card:
+        """Writes submission files, a zip of them, ``card.json``, ``card.md`` and pictures into ``out``.
+
+        The files of part ``test`` go to ``out`` itself, those of ``test-NAME`` to its subfolder ``NAME``, each with its
+        own ``submission.zip``. ``out`` is replaced as a whole.
+
+        Args:
+            out: a new or empty folder, or the folder of an earlier ensemble.
+
+        Returns:
+            The card with the hashes of the files.
+
+        Raises:
+            StudyError: if ``out`` holds other files.
+            StorageError: if it cannot be written.
+        """
+        with output_folder(out, kind="ensemble") as folder:
+            for part, rendered in self.files.items():
+                place = folder / part.removeprefix("test").removeprefix("-")
+                for name, content in {**rendered, _ZIP: zipped(rendered)}.items():
+                    write_whole(place / name, content)
+            pictures = {PICTURE: partial(ensemble_png, self.card)}
+            if calibrations := {task.task: task.calibration for task in self.card.tasks if task.calibration}:
+                pictures[RELIABILITY] = partial(reliability_png, calibrations)
+            for name, png in drawn(pictures).items():
+                write_whole(folder / name, png)
+            return write_card(folder, self.card)
+
+
+def vote(
     *,
     study: str,
     recipe_name: str,
@@ -44,33 +89,28 @@ def write_ensemble(
     bank: Checkpoints,
     rule: Rule,
     submission: Formats,
-    out: Path,
     answers: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     folded: bool = False,
-) -> Card:
-    """Writes submission files, a zip of them, ``card.json``, ``card.md`` and pictures into ``out``.
-
-    The files of part ``test`` go to ``out`` itself, those of ``test-NAME`` to its subfolder ``NAME``, each with its own
-    ``submission.zip``. ``out`` is replaced as a whole, after everything has been checked.
+) -> Voted:
+    """Lets the checkpoints of a bank vote, and checks what they say of the test rows.
 
     Args:
         validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         test_ids: by task and test part, the ids of the test file, in its order. A task may have none.
         submission: the layouts of the files.
-        out: a new or empty folder, or the folder of an earlier ensemble.
         answers: by task and test part, labels of the test rows if the user has them, in order: ``(rows,)`` class
             indices or values. The card then includes the scores on them.
         folded: whether the study has folds, so that its validation rows differ from new rows: see ``FOLDED``.
 
     Raises:
-        StudyError: if the bank lacks what is needed, or ``out`` holds other files.
+        StudyError: if the bank lacks what is needed.
         SubmissionError: if the predicted rows are not those of a test file, or a format cannot hold them.
-        StorageError: if the bank cannot be read or ``out`` cannot be written.
+        StorageError: if the bank cannot be read.
     """
     needed = {task.name: list(test_ids.get(task.name, {})) for task in tasks}
     submission.check(test_ids, tasks)
     election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
-    files = _submissions(bank, tasks, election, test_ids, submission)
+    items, files = _submissions(bank, tasks, election, test_ids, submission)
     card = card_of(
         study=study,
         recipe_name=recipe_name,
@@ -89,17 +129,12 @@ def write_ensemble(
         ),
         folded=folded,
     )
-    with output_folder(out, kind="ensemble") as folder:
-        for part, rendered in files.items():
-            place = folder / part.removeprefix("test").removeprefix("-")
-            for name, content in {**rendered, _ZIP: zipped(rendered)}.items():
-                write_whole(place / name, content)
-        pictures = {PICTURE: partial(ensemble_png, card)}
-        if calibrations := {task.task: task.calibration for task in card.tasks if task.calibration}:
-            pictures[RELIABILITY] = partial(reliability_png, calibrations)
-        for name, png in drawn(pictures).items():
-            write_whole(folder / name, png)
-        return write_card(folder, card)
+    return Voted(card, items, files)
+
+
+def write_ensemble(*, out: Path, **given: Any) -> Card:
+    """Lets the checkpoints ``vote`` and writes the result; raises as ``vote`` and ``Voted.write`` do."""
+    return vote(**given).write(out)
 
 
 def card_of(
@@ -159,8 +194,9 @@ def _lacking(files: Mapping[str, bytes]) -> str:
 
 def _submissions(
     bank: Checkpoints, tasks: Sequence[Task], election: Election, test_ids: TestIds, submission: Formats
-) -> Files:
-    """File contents by part and file name. Faults of all tasks and parts are raised together."""
+) -> tuple[dict[str, dict[str, tuple[list[str], Sequence[Item]]]], Files]:
+    """Ids and items by task and part, and file contents by part and name. All faults are raised together."""
+    items: dict[str, dict[str, tuple[list[str], Sequence[Item]]]] = {}
     files: Files = {}
     faults: list[Fault] = []
     for task in tasks:
@@ -170,6 +206,7 @@ def _submissions(
             ids, ensemble = predicted.ids.tolist(), elected.ensemble
             decided, outputs = ensemble.decide(predicted.combined), ensemble.calibrated(predicted.combined)
             labels = submission.items(task, part, decided=decided, outputs=outputs)
+            items.setdefault(task.name, {})[part] = (ids, labels)
             try:
                 check(task, part=part, expected=[str(each) for each in expected], ids=ids, labels=labels)
                 place, name = submission.place(task, part)
@@ -181,4 +218,4 @@ def _submissions(
                 faults.extend(error.faults)
     if faults:
         raise SubmissionError(*faults)
-    return files
+    return items, files

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,8 +54,63 @@ class _Labelled:
     predictions: np.ndarray
     opinion: Opinion | None
 
+    def frame(self) -> DataFrame:
+        """The labelled rows, with their labels as in a file."""
+        cells = self.task.kind.cells(self.decided, self.task.names)
+        return self.pool.rows.iloc[self.rows].reset_index(drop=True).assign(label=cells)
 
-def write_pseudo_labels(
+
+@dataclass(frozen=True, eq=False)
+class PseudoLabelling:
+    """The labels of all tasks, before anything is written.
+
+    Attributes:
+        report: without files.
+    """
+
+    report: PseudoLabelReport
+    _labelled: Sequence[_Labelled]
+    _pools: Mapping[str, Pool]
+
+    def rows(self, task: str) -> DataFrame:
+        """The labelled rows of a task: id, text, text_b (pairs), label, and for classes and labels confidence."""
+        labelled = next(each for each in self._labelled if each.task.name == task)
+        frame = labelled.frame()
+        return frame if labelled.opinion is None else frame.assign(confidence=labelled.opinion.confidence)
+
+    def write(self, out: Path) -> PseudoLabelReport:
+        """Writes a training file and a ledger by task, and the report.
+
+        ``TASK<suffix>`` is in the task's own training layout, for ``extra_train`` of the next study; with soft labels
+        it is ``TASK.soft.parquet``. ``TASK.ledger.parquet`` has for each of its rows: id, label, confidence, agreement,
+        round, members (keys of those with a weight), source_sha256 (of the unlabelled file). If no row is chosen or a
+        class's share drifts too far, a task gets no file, and the report says why. ``out`` is replaced as a whole,
+        except that a task that gets no file keeps its earlier one, since a study may name it. If no task gets a file
+        and there are earlier ones, the report is only returned.
+
+        Args:
+            out: a new or empty folder, or the folder of earlier pseudo-labels.
+
+        Raises:
+            StudyError: if ``out`` holds other files.
+            StorageError: if it cannot be written.
+        """
+        report = self.report
+        if not any(each.file for each in report.tasks) and any(out.glob(ledger_of("*"))):
+            return replace(report, notes=(*report.notes, f"{out} keeps the labels of an earlier run."))
+        with output_folder(out, kind="pseudo-labels") as folder:
+            for each, task_report in zip(self._labelled, report.tasks, strict=True):
+                if task_report.file is not None:
+                    _write_labels(each, report.labelling, folder / task_report.file)
+                    _write_ledger(each, folder / ledger_of(each.task.name))
+            suffixes = {SUFFIX, *SUFFIXES, *(pool.suffix for pool in self._pools.values())}
+            notes = tuple(
+                f"Task {name} keeps its labels of an earlier run." for name in _keep_earlier(out, folder, suffixes)
+            )
+            return write_card(folder, replace(report, notes=(*report.notes, *notes)))
+
+
+def label(
     *,
     study: str,
     recipe_name: str,
@@ -65,31 +120,22 @@ def write_pseudo_labels(
     bank: Checkpoints,
     rule: Rule,
     labelling: Labelling,
-    out: Path,
     folded: bool = False,
-) -> PseudoLabelReport:
-    """Labels the rows that ``labelling`` selects; writes a training file and a ledger by task, and a report.
+) -> PseudoLabelling:
+    """Labels the rows that ``labelling`` selects.
 
-    ``TASK<suffix>`` is in the task's own training layout, for ``extra_train`` of the next study; with soft labels it is
-    ``TASK.soft.parquet``. ``TASK.ledger.parquet`` has for each of its rows: id, label, confidence, agreement, round,
-    members (keys of those with a weight), source_sha256 (of the unlabelled file). The label is the most probable class,
-    or each label with a probability of at least 0.5, whatever the recipe's decision rule. Numbers have no confidence:
-    their rows are labelled only if all rows are.
-
-    Rows with an empty text and rows that a trial has seen with a label are left out. If no row is chosen or a class's
-    share drifts too far, a task gets no file, and the report says why. ``out`` is replaced as a whole, except that a
-    task that gets no file keeps its earlier one, since a study may name it. If no task gets a file and there are
-    earlier ones, the report is only returned.
+    The label is the most probable class, or each label with a probability of at least 0.5, whatever the recipe's
+    decision rule. Numbers have no confidence: their rows are labelled only if all rows are. Rows with an empty text and
+    rows that a trial has seen with a label are left out.
 
     Args:
         validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         pools: by task with unlabelled rows.
-        out: a new or empty folder, or the folder of earlier pseudo-labels.
         folded: whether the study has folds, so that its validation rows differ from unlabelled rows: see ``FOLDED``.
 
     Raises:
-        StudyError: if no task has unlabelled rows, the bank lacks what is needed, or ``out`` holds other files.
-        StorageError: if the bank cannot be read or ``out`` cannot be written.
+        StudyError: if no task has unlabelled rows, or the bank lacks what is needed.
+        StorageError: if the bank cannot be read.
     """
     labellable = [
         task for task in tasks if task.name in pools and (labelling.select == "all" or task.kind.probabilistic)
@@ -125,18 +171,12 @@ def write_pseudo_labels(
         ),
         files={},
     )
-    if not any(each.file for each in report.tasks) and any(out.glob(ledger_of("*"))):
-        return replace(report, notes=(*report.notes, f"{out} keeps the labels of an earlier run."))
-    with output_folder(out, kind="pseudo-labels") as folder:
-        for each, task_report in zip(labelled, report.tasks, strict=True):
-            if task_report.file is not None:
-                _write_labels(each, labelling, folder / task_report.file)
-                _write_ledger(each, folder / ledger_of(each.task.name))
-        suffixes = {SUFFIX, *SUFFIXES, *(pool.suffix for pool in pools.values())}
-        notes = tuple(
-            f"Task {name} keeps its labels of an earlier run." for name in _keep_earlier(out, folder, suffixes)
-        )
-        return write_card(folder, replace(report, notes=(*report.notes, *notes)))
+    return PseudoLabelling(report, labelled, pools)
+
+
+def write_pseudo_labels(*, out: Path, **given: Any) -> PseudoLabelReport:
+    """Labels rows and writes the result; raises as ``label`` and ``PseudoLabelling.write`` do."""
+    return label(**given).write(out)
 
 
 def coverage_of(
@@ -283,7 +323,7 @@ def _judged(
 
 
 def _write_labels(labelled: _Labelled, labelling: Labelling, path: Path) -> None:
-    frame = labelled.pool.rows.iloc[labelled.rows].reset_index(drop=True).assign(label=_cells(labelled))
+    frame = labelled.frame()
     if labelling.labels == "soft" and labelled.task.kind.probabilistic:
         names = [PROBABILITY + name for name in labelled.task.names]
         frame = frame.assign(**{name: labelled.predictions[:, index] for index, name in enumerate(names)})
@@ -292,17 +332,13 @@ def _write_labels(labelled: _Labelled, labelling: Labelling, path: Path) -> None
         labelled.pool.layout.write(frame, path)
 
 
-def _cells(labelled: _Labelled) -> list[str]:
-    return labelled.task.kind.cells(labelled.decided, labelled.task.names)
-
-
 def _write_ledger(labelled: _Labelled, path: Path) -> None:
     count, chosen = len(labelled.rows), labelled.opinion
     members = [member.key for member in labelled.elected.members if member.weight]
     nulls = pa.nulls(count, pa.float32())  # a regression has no confidence
     columns = {
         "id": pa.array([str(row) for row in labelled.pool.rows["id"].iloc[labelled.rows]], pa.string()),
-        "label": pa.array(_cells(labelled), pa.string()),
+        "label": pa.array(labelled.frame()["label"], pa.string()),
         "confidence": nulls if chosen is None else pa.array(chosen.confidence, pa.float32()),
         "agreement": nulls if chosen is None else pa.array(chosen.agreement, pa.float32()),
         "round": pa.array(np.full(count, labelled.pool.round, dtype=np.int32)),

@@ -1,36 +1,29 @@
-"""``tutti predict``: predicts new rows with a study's models."""
+"""Predicts new rows with a study's models."""
 
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
-import typer
+from pyarrow import ArrowException
 
-from tutti.cli import stores
-from tutti.cli.browse import Study
-from tutti.cli.console import console
-from tutti.cli.electorate import VotingStudy, With, electorate_of, voting_studies
-from tutti.cli.paths import local
-from tutti.cli.vote import RecipeName, rule_of
-from tutti.cluster.ending import EXIT_CODE
-from tutti.config.load import load_recipe
-from tutti.errors import Fault, StudyError, counted, nearest
+from tutti.errors import Fault, StudyError, TaskFileError, counted, first_line, nearest
 from tutti.files import sha256_of
+from tutti.workflows.base import StudyBase
+from tutti.workflows.electorate import chosen_recipe, electorate_of, voting_studies
+from tutti.workflows.vote import rule_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tutti.config.folder import StudyFolder
     from tutti.config.recipe import Recipe
-    from tutti.config.study import Resources, StudyConfig
-    from tutti.data.prepared import Prepared
+    from tutti.config.study import StudyConfig
     from tutti.orchestration.after.inference import Checkpoint, Slots
     from tutti.outputs.submission.predictions import Shards, TaskVote
     from tutti.tasks.build import TaskSpec
@@ -91,47 +84,54 @@ def _of_size(blocks: Iterator[DataFrame], size: int) -> Iterator[DataFrame]:
 
 
 def predict(
-    study: Study,
-    file: Annotated[Path, typer.Option("--input", metavar="FILE", help="New rows: CSV, TSV, JSON, Parquet or Excel.")],
-    out: Annotated[
-        Path,
-        typer.Option("--out", metavar="FILE", help="What is written: .csv, .jsonl, .json or .parquet.", callback=local),
-    ],
-    recipe: RecipeName = None,
-    others: With = None,
-    task: Annotated[str | None, typer.Option("--task", help="Which task, where the study has several.")] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", metavar="DIR", help="One checkpoint alone, such as a soup.")
-    ] = None,
-) -> None:
-    """Predicts new rows with the members of an ensemble: id, label, confidence and each class's probability, in order.
+    study: StudyBase,
+    rows: Path | str,
+    out: Path | str,
+    *,
+    task: str | None = None,
+    recipe: str | None = None,
+    others: Sequence[str] = (),
+    checkpoint: Path | str | None = None,
+) -> Path:
+    """Predicts a file of new rows with the members of an ensemble, on Ray; a data frame is for ``Vote.predict``.
 
-    Runs on the cluster that RAY_ADDRESS names, otherwise on a Ray of its own on this machine. Needs the members'
-    weights. What was cut off goes on where it was when the command is run again.
+    What was cut off goes on where it was when it is called again.
 
-    Example: `tutti predict glue_trio --task CoLA --recipe baseline --input new.tsv --out predictions.csv`
+    Args:
+        rows: CSV, TSV, JSON, Parquet or Excel.
+        out: what is written: .csv, .jsonl, .json or .parquet.
+        task: which task, where the study has several.
+        recipe, others: as in ``ensemble``.
+        checkpoint: one checkpoint alone, such as a soup, instead of an ensemble.
+
+    Returns:
+        ``out``: id, label, confidence and each class's probability, in the order of the rows.
+
+    Raises:
+        StudyError: if a member's weights are missing, or ``out`` cannot be written.
+        TaskFileError: if the rows cannot be read.
+
+    Example:
+        >>> study.predict("new.tsv", "predictions.csv", task="CoLA", recipe="baseline")
     """
     from tutti.orchestration.after.inference import SHARD
     from tutti.outputs.submission.predictions import Shards, check_out
     from tutti.tasks.build import numbering_note
 
-    began = time.monotonic()
-    if checkpoint:
-        stores.check_left_out({"--recipe": recipe, "--with": others}, beside="--checkpoint")
-    config, folder, prepared = stores.open_folder(study)
-    own = _task(config, prepared, task)
+    began, study, file, out = time.monotonic(), study.stored, Path(rows), Path(out)
+    console, own = study.console, task_named(study, task)
     check_out(out, file)
-    new_rows = read_input(config, own, file)
+    new_rows = read_input(study.config, own, file)
     if note := numbering_note(new_rows.layout, str(file)):
         console.print(note)
     if checkpoint:
-        predictors = _single_checkpoint(config, folder, own, checkpoint)
+        predictors = _single_checkpoint(study, own, Path(checkpoint))
     else:
-        name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
-        studies = voting_studies(config, folder, prepared, members=chosen.members, others=others or ())
+        name, chosen = chosen_recipe(study, recipe)
+        studies = voting_studies(study, members=chosen.members, others=others)
         predictors = chosen_members(studies, own, name, chosen)
-    rows = f"{counted(new_rows.rows, 'row')} of {file}"
-    console.print(f"Study {config.study}, task {own.name}: {rows} by {predictors.description}")
+    described = f"{counted(new_rows.rows, 'row')} of {file}"
+    console.print(f"Study {study.name}, task {own.name}: {described} by {predictors.description}")
     for notice in new_rows.layout.notices(str(file)):
         console.print(notice)
     manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(new_rows.layout), "task": asdict(own)}
@@ -142,17 +142,14 @@ def predict(
         done = shards.done() if shards.precision else set()
         if done:
             console.print(f"Continuing: {len(done)} of {counted(shards.count, 'shard')} are done")
-        try:
-            if len(done) < shards.count:
-                _run(config, new_rows, predictors, shards, done)
-            shards.finish()
-        except KeyboardInterrupt:
-            console.print("Interrupted; run the same command again to continue.")
-            sys.exit(EXIT_CODE)
+        if len(done) < shards.count:
+            _run(study, new_rows, predictors, shards, done)
+        shards.finish()
     console.print(f"wrote {out} in {time.monotonic() - began:.0f} s")
+    return out
 
 
-def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: Shards, done: set[int]) -> None:
+def _run(study: StudyBase, new_rows: Input, predictors: Predictors, shards: Shards, done: set[int]) -> None:
     """Predicts all shards but those that are done."""
     from rich.progress import Progress
 
@@ -160,8 +157,8 @@ def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: S
 
     jobs = (shards.count - len(done)) * len(predictors.checkpoints)
     with (
-        connected_slots(config.resources, most=jobs) as slots,
-        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
+        connected_slots(study, most=jobs) as slots,
+        Progress(console=study.console, transient=True, disable=not study.console.is_terminal) as progress,
     ):
         bar = progress.add_task("rows", total=new_rows.rows, completed=len(done) * SHARD)
 
@@ -187,14 +184,15 @@ def _run(config: StudyConfig, new_rows: Input, predictors: Predictors, shards: S
 
 
 @contextmanager
-def connected_slots(resources: Resources, *, most: int) -> Iterator[Slots]:
+def connected_slots(study: StudyBase, *, most: int) -> Iterator[Slots]:
     """Connects to Ray for workers that predict, as many as the trials of a study may have, but ``most`` at the most."""
     from tutti.cluster.connect import connected
     from tutti.orchestration.after.inference import Slots, slot_size
 
+    resources = study.config.resources
     cpus, gpus = slot_size(resources)
     trials = resources.concurrent_trials
-    console.print("Starting Ray")
+    study.console.print("Starting Ray")
     with connected(
         workers=1,
         cpus_per_worker=cpus,
@@ -205,8 +203,9 @@ def connected_slots(resources: Resources, *, most: int) -> Iterator[Slots]:
         yield Slots(min(concurrent, most), cpus, gpus)
 
 
-def _task(config: StudyConfig, prepared: Prepared, name: str | None) -> Task:
-    tasks = {task.name: task for task in prepared.tasks}
+def task_named(study: StudyBase, name: str | None) -> Task:
+    """The study's task of this name, or its only one; raises StudyError if there is none."""
+    tasks = {task.name: task for task in study.prepared.tasks}
     if name is None and len(tasks) == 1:
         return next(iter(tasks.values()))
     if name not in tasks:
@@ -214,7 +213,7 @@ def _task(config: StudyConfig, prepared: Prepared, name: str | None) -> Task:
         got = "none" if name is None else repr(name)
         otherwise = f"add --task {next(iter(tasks))}" if name is None else "name one of them"
         remedy = nearest(name or "", tasks, otherwise=otherwise)
-        raise StudyError(Fault("--task", f"be one of the tasks of {config.study}: {listed}", got, remedy))
+        raise StudyError(Fault("--task", f"be one of the tasks of {study.name}: {listed}", got, remedy))
     return tasks[name]
 
 
@@ -233,7 +232,7 @@ def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
     return Input(file, layout, spec, rows)
 
 
-def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, recipe: Recipe) -> Predictors:
+def chosen_members(studies: Mapping[str, StudyBase], task: Task, name: str, recipe: Recipe) -> Predictors:
     """The checkpoints of the ensemble's members, except members whose vote has no weight.
 
     Raises:
@@ -283,13 +282,13 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     return Predictors(description, checkpoints, vote, manifest, training)
 
 
-def _single_checkpoint(config: StudyConfig, folder: StudyFolder, task: Task, checkpoint: Path) -> Predictors:
+def _single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predictors:
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.inference import Checkpoint
     from tutti.orchestration.after.weights import check_predicts
     from tutti.outputs.submission.predictions import TaskVote
 
-    checkpoint = checkpoint.absolute()
+    checkpoint, config, folder = checkpoint.absolute(), study.config, study.folder
     example = folder.trial("t0000").fold(0) if config.split.folds else folder.trial("t0000")
     remedy = f"name the folder of a checkpoint, such as {example.best}"
     check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
@@ -302,3 +301,33 @@ def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
     from tutti.modeling.checkpoint import METADATA
 
     return [{"sha256": sha256_of(each.folder / METADATA), "max_length": each.limit.max_length} for each in checkpoints]
+
+
+class FramePredictor:
+    """Predicts data frames in this process, with the checkpoints loaded once."""
+
+    def __init__(self, study: StudyBase, task: Task, predictors: Predictors) -> None:
+        from tutti.orchestration.after.inference import LocalPredictor
+
+        self._study, self._task, self._vote = study, task, predictors.vote
+        self._local = LocalPredictor(predictors.checkpoints, training=predictors.training)
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """``Vote.predict``. The rows are read like those of a Parquet file, so that its layout applies to them."""
+        from pandas import concat
+
+        from tutti.orchestration.after.inference import SHARD
+
+        with TemporaryDirectory() as folder:
+            file = Path(folder, "rows.parquet")
+            try:
+                rows.to_parquet(file, index=False)
+            except (ValueError, TypeError, ArrowException) as error:  # a column of several types
+                rule, remedy = "have columns of one type each", "convert the column to texts"
+                raise TaskFileError(Fault("the rows", rule, first_line(error), remedy)) from error
+            new_rows = read_input(self._study.config, self._task, file)
+            tables = []
+            for _, shard in new_rows.shards(SHARD, skip=set()):
+                predicted = self._local.predict(shard, self._task.name)
+                tables.append(self._vote.table(shard["id"].tolist(), predicted).to_pandas())
+        return concat(tables).set_index(rows.index)

@@ -12,15 +12,16 @@ _PATIENCE = 2.0  # seconds
 
 
 @contextmanager
-def waiting(what: str, *, in_logs: bool = True) -> Iterator[None]:
+def waiting(what: str, *, in_logs: bool = True, quiet: bool = False) -> Iterator[None]:
     """Says ``what`` is going on once the block has taken two seconds: a moving line on a terminal, else a plain one.
 
     It goes to the standard error, since it is no part of a command's output.
 
     Args:
         in_logs: whether there is a line where there is no terminal.
+        quiet: whether nothing is said at all.
     """
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=quiet)
     status = console.status(f"{what} ...")
 
     def show() -> None:

@@ -14,24 +14,27 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.address import same_database, with_password, without_password
 from tutti.config.conditions import fixed_values
-from tutti.config.folder import StudyFolder, find_study, studies_folder
+from tutti.config.folder import StudyFolder, studies_folder
 from tutti.config.load import load_study, parse_study
 from tutti.config.paths import DATABASES
 from tutti.config.study import StudyConfig
-from tutti.data.prepared import Prepared, load_prepared
 from tutti.errors import ConfigError, Fault, StudyError
 from tutti.files import storage_faults, write_whole
 
 if TYPE_CHECKING:
     from tutti.search.study_store import StudyStore
     from tutti.search.warm_start import OlderStudy
+    from tutti.tracking.artifacts import StudyRun
     from tutti.tracking.protocol import Tracker
 
 
-def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = False) -> tuple[StudyConfig, StudyFolder]:
+def read_study_file(
+    file: Path | Mapping[str, Any], *, overrides: Sequence[str], shared: bool = False
+) -> tuple[StudyConfig, StudyFolder]:
     """Loads and validates a study file; returns the study, with ``storage.path`` made absolute, and its folder.
 
     Args:
+        file: the file, or its content, in which paths are relative to the current folder.
         shared: whether other machines must see the folder, which rules out this machine's default folder; what is
             below it need not be visible here.
 
@@ -48,31 +51,6 @@ def read_study_file(file: Path, *, overrides: Sequence[str], shared: bool = Fals
     path = (study.storage.path or studies_folder()).absolute()
     study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": path})})
     return study, StudyFolder(path / study.study)
-
-
-def check_left_out(options: Mapping[str, Any], *, beside: str) -> None:
-    """Checks that none of these options is given together with the option ``beside``, which would ignore them.
-
-    Args:
-        options: the options' values by name. A value that is false or empty was not given.
-
-    Raises:
-        StudyError: with a fault for each one that is given.
-    """
-    faults = []
-    for name, value in options.items():
-        if value:
-            got = name if value is True else " ".join(value) if isinstance(value, list) else str(value)
-            faults.append(Fault(name, f"be left out with {beside}", got, "take one of the two out"))
-    if faults:
-        raise StudyError(*faults)
-
-
-def open_folder(name: str) -> tuple[StudyConfig, StudyFolder, Prepared]:
-    """Opens a study that ``tutti tune`` made, by name or folder."""
-    folder = find_study(name)
-    study = parse_study(folder.study_file)
-    return study, folder, load_prepared(folder.data)
 
 
 def load_store(study: StudyConfig, folder: StudyFolder, *, mend: bool = False) -> StudyStore:
@@ -305,3 +283,11 @@ def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
     )
     tracker.start()
     return tracker
+
+
+def open_run(study: StudyConfig, folder: StudyFolder) -> StudyRun:
+    """The study's own run in MLflow; its methods raise TrackingError if the store cannot be reached."""
+    quiet_mlflow()
+    from tutti.tracking.artifacts import StudyRun
+
+    return StudyRun(tracking_uri(study, folder), experiment=study.study, owner=folder.owner)

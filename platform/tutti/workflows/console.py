@@ -1,4 +1,4 @@
-"""The console that every command prints to, and the name it is called by."""
+"""The console that workflows and commands print to, and the name by which the command is called."""
 
 from __future__ import annotations
 
@@ -62,8 +62,13 @@ def program() -> str:
     """The command ``tutti`` as the user can type it: by its name if it is on the PATH, otherwise as it was called."""
     if shutil.which("tutti"):
         return "tutti"
-    called = Path(sys.argv[0])
-    return f"{shlex.quote(sys.executable)} -m tutti" if called.name == "__main__.py" else shlex.quote(str(called))
+    called = Path(sys.argv[0])  # in a notebook, its kernel
+    return shlex.quote(str(called)) if called.stem == "tutti" else f"{shlex.quote(sys.executable)} -m tutti"
+
+
+def quiet_console() -> Console:
+    """A console that prints nothing."""
+    return Console(quiet=True)
 
 
 def table_of_numbers(*texts: str, numbers: Iterable[str], caption: str | None = None) -> Table:

@@ -1,44 +1,27 @@
-"""The trials that may vote, as the recipe and ``--with`` select them: of one or several studies, filtered or all."""
+"""The trials that may vote, as a recipe and its user select them: of one or several studies, filtered or all."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
-from tutti.cli import stores
-from tutti.config.folder import StudyFolder, find_study
-from tutti.config.load import parse_study
-from tutti.config.recipe import Members
-from tutti.config.study import StudyConfig
-from tutti.data.prepared import Prepared, load_prepared
+from tutti.config.load import load_recipe
+from tutti.config.recipe import Members, Recipe
 from tutti.errors import Fault, StudyError, counted
+from tutti.workflows import stores
+from tutti.workflows.base import StudyBase, found_study
 
 if TYPE_CHECKING:
     from tutti.outputs.pseudo.pool import Pool
 
-With = Annotated[
-    list[str] | None,
-    typer.Option("--with", metavar="STUDY", help="Another study whose trials may vote too. May be given again."),
-]
+
+def chosen_recipe(study: StudyBase, recipe: str | None) -> tuple[str, Recipe]:
+    """Name and content of a recipe, by default the study's own; raises ConfigError as ``load_recipe`` does."""
+    return load_recipe(study.config.ensemble.recipe if recipe is None else str(recipe))
 
 
-@dataclass(frozen=True)
-class VotingStudy:
-    """A study whose trials may vote."""
-
-    config: StudyConfig
-    folder: StudyFolder
-    prepared: Prepared
-
-
-def voting_studies(
-    config: StudyConfig, folder: StudyFolder, prepared: Prepared, *, members: Members, others: Sequence[str] = ()
-) -> dict[str, VotingStudy]:
+def voting_studies(study: StudyBase, *, members: Members, others: Sequence[str] = ()) -> dict[str, StudyBase]:
     """By name: the study itself, first, and the studies that the recipe and ``others`` name.
 
     Raises:
@@ -47,19 +30,19 @@ def voting_studies(
     """
     from tutti.outputs.election.studies import check_together
 
-    studies = {config.study: VotingStudy(config, folder, prepared)}
+    studies = {study.name: study}
     for name_or_folder in (*members.studies, *others):
-        place = find_study(name_or_folder, beside=folder.path.parent)
-        other = VotingStudy(parse_study(place.study_file), place, load_prepared(place.data))
-        namesake = studies.setdefault(other.config.study, other)
-        if namesake.folder.path.resolve() != place.path.resolve():
+        other = found_study(str(name_or_folder), like=study)
+        other.prepared  # noqa: B018 - a study without rows is refused first
+        namesake = studies.setdefault(other.name, other)
+        if namesake.folder.path.resolve() != other.folder.path.resolve():
             rule = f"have another name than those it votes with, of which one is {namesake.folder.path}"
-            raise StudyError(Fault(f"the study {place.path}", rule, repr(other.config.study), "leave one of them out"))
-    check_together({name: study.prepared for name, study in studies.items()}, by_task=members.by == "task")
+            raise StudyError(Fault(f"the study {other.folder.path}", rule, repr(other.name), "leave one of them out"))
+    check_together({name: each.prepared for name, each in studies.items()}, by_task=members.by == "task")
     return studies
 
 
-def pools_of(studies: Mapping[str, VotingStudy], name: str) -> dict[str, Pool]:
+def pools_of(studies: Mapping[str, StudyBase], name: str) -> dict[str, Pool]:
     """The named study's unlabelled rows by task. Those that the others' trials have seen with a label count as seen."""
     from tutti.outputs.pseudo.pool import pools
     from tutti.tasks.build import task_specs
@@ -69,7 +52,7 @@ def pools_of(studies: Mapping[str, VotingStudy], name: str) -> dict[str, Pool]:
 
 
 def electorate_of(
-    studies: Mapping[str, VotingStudy], *, members: Members, only: Mapping[str, Collection[str]] | None = None
+    studies: Mapping[str, StudyBase], *, members: Members, only: Mapping[str, Collection[str]] | None = None
 ) -> Electorate:
     """The checkpoints of the studies that may vote.
 
@@ -82,7 +65,7 @@ def electorate_of(
             trial.
         TrackingError: if there is a filter and a study's tracking store cannot be read.
     """
-    banks = {name: Bank(study.folder.bank) for name, study in studies.items()}
+    banks = {name: study.bank for name, study in studies.items()}
     for name in [*banks][1:]:
         if not banks[name].records():
             remedy = "wait until one has finished, or leave the study out"

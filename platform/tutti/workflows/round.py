@@ -1,35 +1,31 @@
-"""``tutti round``: makes pseudo-labels, trains on them, and keeps the result only if it beats a control."""
+"""Makes pseudo-labels, trains on them, and keeps the result only if it beats a control."""
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import typer
-
-from tutti.cli import stores, tune, vote
-from tutti.cli.browse import Study
-from tutti.cli.console import console, program, table_of_numbers
-from tutti.cli.electorate import VotingStudy, electorate_of, voting_studies
-from tutti.cli.vote import RecipeName
 from tutti.config.folder import StudyFolder
-from tutti.config.load import dump_study, load_recipe, parse_study
+from tutti.config.load import dump_study, parse_study
 from tutti.config.recipe import Recipe
-from tutti.config.study import ExtraTrain, StudyConfig
+from tutti.config.study import ExtraTrain
 from tutti.errors import Fault, StudyError, TrialError, counted
 from tutti.files import write_whole
 from tutti.records import TrialRecord, TrialState
+from tutti.workflows import pseudo, stores, tune
+from tutti.workflows.base import StudyBase
+from tutti.workflows.electorate import chosen_recipe, electorate_of, voting_studies
+from tutti.workflows.shown import show_card, show_comparison, show_pseudo_labels
+from tutti.workflows.vote import ensemble, formats_of, rule_of, test_ids
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tutti.bank.electorate import Electorate
-    from tutti.data.prepared import Prepared
     from tutti.ensembling.nested import Estimate
-    from tutti.outputs.pseudo.rounds import Comparison, Round, RoundFolder
+    from tutti.outputs.pseudo.rounds import Round, RoundFolder
 
 _MOST_POINTS = 4
 
@@ -38,21 +34,19 @@ _MOST_POINTS = 4
 class _Base:
     """The study that the rounds start from, and the recipe of the current round."""
 
-    config: StudyConfig
-    folder: StudyFolder
-    prepared: Prepared
+    study: StudyBase
     records: list[TrialRecord]
     recipe: Recipe
-    again: str  # the command that resumes the round
 
     def folder_of(self, study: str) -> StudyFolder:
         """The folder of this study or of a study that a round trains."""
-        return self.folder if study == self.config.study else StudyFolder(self.folder.path.parent / study)
+        folder = self.study.folder
+        return folder if study == self.study.name else StudyFolder(folder.path.parent / study)
 
-    def voting(self, others: Sequence[str]) -> dict[str, VotingStudy]:
+    def voting(self, others: Sequence[str]) -> dict[str, StudyBase]:
         """By name: the study, ``others`` of its rounds, and the studies that the recipe names."""
         paths = [str(self.folder_of(study).path) for study in others]
-        return voting_studies(self.config, self.folder, self.prepared, members=self.recipe.members, others=paths)
+        return voting_studies(self.study, members=self.recipe.members, others=paths)
 
     def voters(self, *others: str, only: Collection[str] | None = None) -> Electorate:
         """The checkpoints of these studies that may vote; ``only`` limits the last one to some of its trials."""
@@ -60,63 +54,69 @@ class _Base:
         return electorate_of(self.voting(others), members=self.recipe.members, only=limits)
 
 
-def round_(
-    study: Study,
-    recipe: RecipeName = None,
-    trials: Annotated[
-        int | None, typer.Option("--trials", min=1, help="Of each of the round's two studies; by default 4 at most.")
-    ] = None,
-    until_no_gain: Annotated[bool, typer.Option("--until-no-gain", help="Go on as long as rounds gain.")] = False,
-) -> None:
+def run_rounds(
+    study: StudyBase, recipe: str | None = None, *, trials: int | None = None, until_no_gain: bool = False
+) -> list[Round]:
     """Labels unlabelled rows, trains the study's best points on them too, and keeps that only if it gains.
 
     A control study trains the same points for as many steps without the pseudo-labels. The round is kept where the
     ensemble with its trials beats the one with the control's by more than one standard error, and is not below the one
-    before, on rows that had no part in choosing members. Interrupted, it goes on where it was when it is started
-    again.
+    before, on rows that had no part in choosing members. Interrupted, it goes on where it was when it is called again.
 
-    Example: `tutti round tnews_round --recipe examples/recipes/tnews_round.yaml`
+    Args:
+        recipe: the name of a shipped recipe or the path of a file; by default the study's own.
+        trials: of each of the round's two studies; by default 4 at most.
+        until_no_gain: whether to go on as long as rounds gain.
+
+    Returns:
+        The rounds that were run, each with whether it is ``kept``.
+
+    Raises:
+        StudyError: if the study cannot have a round with the recipe, or there are no labels.
+        TrialError: if no trial of the round finished.
+
+    Example:
+        >>> study.round("self_training", trials=2)[-1].kept
     """
     from tutti.orchestration.upkeep.lock import study_lock
     from tutti.outputs.pseudo.rounds import RoundFolder, ended_rounds, next_round
 
-    config, folder, prepared = stores.open_folder(study)
-    name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
-    options = {"--recipe": recipe, "--trials": trials}
-    words = [str(word) for option in options.items() if option[1] is not None for word in option]
-    again = f"{program()} round {shlex.join([study, *words, *['--until-no-gain'] * until_no_gain])}"
+    study = study.stored
+    folder = study.folder
+    run: list[Round] = []
+    name, chosen = chosen_recipe(study, recipe)
     with study_lock(folder):
-        base = _Base(config, folder, prepared, _checked_records(config, folder, prepared, chosen, name), chosen, again)
+        base = _Base(study, _checked_records(study, chosen, name), chosen)
         finished = sum(record.state is TrialState.FINISHED for record in base.records)
         while True:
             ended = ended_rounds(folder.rounds)
-            current = next_round(ended, study=config.study, trials=finished, recipe=name, recipe_sha256=chosen.sha256)
+            current = next_round(ended, study=study.name, trials=finished, recipe=name, recipe_sha256=chosen.sha256)
             place = RoundFolder(folder.rounds / str(current.number))
             if place.is_planned:
                 current = place.check_plan(current, trials=trials, studies=folder.path.parent)
-                console.print(f"Continuing round {current.number}")
+                study.console.print(f"Continuing round {current.number}")
             elif not _plan(base, current, place, trials=trials):
                 shutil.rmtree(place.path, ignore_errors=True)
                 # A command that was killed between two rounds and started again ends as it would have without the kill.
                 if until_no_gain and ended and ended[-1].recipe_sha256 == current.recipe_sha256:
-                    console.print(f"Round {current.number} has no pseudo-labels: rounds end here.")
-                    return
+                    study.console.print(f"Round {current.number} has no pseudo-labels: rounds end here.")
+                    return run
                 got, remedy = "none, for the reasons above", "do what they say"
                 raise StudyError(Fault(f"round {current.number}", "have pseudo-labels", got, remedy))
-            if not _run(base, current, place) or not until_no_gain:
-                return
+            run.append(replace(current, kept=_run(base, current, place)))
+            if not run[-1].kept or not until_no_gain:
+                return run
 
 
-def _checked_records(
-    config: StudyConfig, folder: StudyFolder, prepared: Prepared, recipe: Recipe, recipe_name: str
-) -> list[TrialRecord]:
+def _checked_records(study: StudyBase, recipe: Recipe, recipe_name: str) -> list[TrialRecord]:
     """The study's trials, after checking that it can have rounds with the recipe."""
     from tutti.orchestration.after.rounds import check_rounds
 
-    with closing(stores.load_store(config, folder)) as store:
+    config, prepared = study.config, study.prepared
+    with closing(stores.load_store(config, study.folder)) as store:
         records, seconds = store.records(), store.run_seconds()
-    vote.formats_of(config, prepared, recipe).check(vote.test_ids(config, prepared), prepared.tasks)
-    check_rounds(config, folder, prepared, records, seconds=seconds, recipe=recipe, recipe_name=recipe_name)
+    formats_of(config, prepared, recipe).check(test_ids(config, prepared), prepared.tasks)
+    check_rounds(config, study.folder, prepared, records, seconds=seconds, recipe=recipe, recipe_name=recipe_name)
     return records
 
 
@@ -133,16 +133,18 @@ def _plan(base: _Base, current: Round, place: RoundFolder, *, trials: int | None
         rule = f"be at most the {counted(len(points), 'point')} of finished trials, to train each once"
         raise StudyError(Fault("--trials", rule, str(trials), "give a smaller number"))
     shutil.rmtree(place.labels, ignore_errors=True)  # of a run that was killed before it wrote the plan
+    console = base.study.console
     console.rule(f"Round {current.number}: pseudo-labels of {' and '.join(current.teachers)}")
     studies, latest = base.voting(current.teachers[1:]), current.teachers[-1]
-    report = vote.make_pseudo_labels(
+    report = pseudo.make_pseudo_labels(
         studies, rows_of=latest, recipe=base.recipe, recipe_name=current.recipe, out=place.labels
-    )
+    ).write()
+    show_pseudo_labels(console, report, place.labels)
     if not report.files:
         return False
     both = studies_with_labels(
-        base.config,
-        base.folder,
+        base.study.config,
+        base.study.folder,
         name=current.study,
         latest=studies[latest].config,
         prepared=studies[latest].prepared,
@@ -164,19 +166,20 @@ def _run(base: _Base, current: Round, place: RoundFolder) -> bool:
     """Trains the round's two studies and compares the ensembles with each; returns whether the round is kept."""
     from tutti.outputs.pseudo.rounds import compare, write_round
 
+    study, console = base.study, base.study.console
     finished, others = _train(base, current, place), current.teachers[1:]
     comparison = compare(
-        base.prepared.tasks,
-        study=base.config.study,
+        study.prepared.tasks,
+        study=study.name,
         before=base.voters(*others),
         control=base.voters(*others, current.control, only=finished),
         with_round=base.voters(*others, current.study, only=finished),
-        validation=base.prepared.validation_rows(),
-        needed={task: list(config.test_sets()) for task, config in base.config.tasks.items()},
-        rule=vote.rule_of(base.recipe),
+        validation=study.prepared.validation_rows(),
+        needed={task: list(config.test_sets()) for task, config in study.config.tasks.items()},
+        rule=rule_of(base.recipe),
     )
     console.rule(f"Round {current.number}: scores on validation rows that chose no member")
-    _show(comparison)
+    show_comparison(console, comparison)
     gain = comparison.objective["gain"]
     if comparison.kept:
         doubt = " The interval contains 0: this may be chance." if gain.low <= 0 else ""
@@ -184,7 +187,11 @@ def _run(base: _Base, current: Round, place: RoundFolder) -> bool:
         together = [str(base.folder_of(name).path) for name in (*others, current.study)]
         recipe_file = place.path / f"{current.recipe}.yaml"  # a copy, since the original may change; JSON is YAML too
         write_whole(recipe_file, base.recipe.model_dump_json(indent=2, exclude_unset=True) + "\n")
-        vote.ensemble(str(base.folder.path), recipe=str(recipe_file), others=together, out=place.ensemble)
+        vote = ensemble(study, str(recipe_file), others=together)
+        files = vote.write(place.ensemble)
+        show_card(console, vote.card)
+        for file in files:
+            console.print(f"wrote {file}")
     else:
         stays = f"The ensemble stays that of {' and '.join(current.teachers)}."
         console.print(f"Round {current.number} is not kept: {_why_not(gain)}. {stays}")
@@ -208,13 +215,14 @@ def _train(base: _Base, current: Round, place: RoundFolder) -> set[str]:
     Raises:
         TrialError: if there are none.
     """
+    console, again = base.study.console, base.study.again or (lambda **_: "study.round()")
     finished: list[set[str]] = []
     for name, control in ((current.study, False), (current.control, True)):
         what = "the control: as many steps without pseudo-labels" if control else "training on pseudo-labels too"
         console.rule(f"Round {current.number}: {what}")
         config, folder = parse_study(place.study_file(name)), base.folder_of(name)
-        records = tune.run(stores.with_stores(config, folder), folder, resume=True, again=lambda **_: base.again)
-        finished.append({record.key for record in records if record.state is TrialState.FINISHED})
+        tuned = tune.run(StudyBase(config, folder, console=console, again=again), resume=True)
+        finished.append({record.key for record in tuned.trials if record.state is TrialState.FINISHED})
         if not set.intersection(*finished):  # checked before the control is trained in vain
             remedy = f"mend what `tutti trials` says, and {place.anew(current, folder.path.parent)}"
             rule = "have a finished trial" + " of a point that the round finished too" * control
@@ -225,15 +233,3 @@ def _train(base: _Base, current: Round, place: RoundFolder) -> set[str]:
             f"Left out of the comparison, since only one of the two studies finished them: {', '.join(sorted(alone))}"
         )
     return both
-
-
-def _show(comparison: Comparison) -> None:
-    from tutti.outputs.formatting import estimate_text, signed
-
-    table = table_of_numbers("", numbers=(*comparison.gain, "score"))
-    for name, label in (("before", "before"), ("control", "with the control"), ("round", "with the round")):
-        estimates = (*getattr(comparison, name).values(), comparison.objective[name])
-        table.add_row(label, *map(estimate_text, estimates))
-    gains = (*comparison.gain.values(), comparison.objective["gain"])
-    table.add_row("gain over the control", *map(signed, gains), style="bold")
-    console.print(table)

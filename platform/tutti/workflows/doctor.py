@@ -1,42 +1,61 @@
-"""``tutti doctor``: finds and repairs what crashes have left behind in a study."""
+"""Finds and repairs what crashes have left behind in a study."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import typer
-
-from tutti.cli import stores
-from tutti.cli.browse import Study
-from tutti.cli.console import console, program
-from tutti.config.folder import find_study
-from tutti.config.load import parse_study
-from tutti.errors import Fault, TrackingError, TuttiError, counted
+from tutti.errors import Fault, TrackingError, TuttiError
 from tutti.records import Finding, Repair, TrialRecord
+from tutti.workflows import stores
+from tutti.workflows.base import StudyBase
+from tutti.workflows.progress import cut_off
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tutti.config.folder import StudyFolder
     from tutti.config.study import StudyConfig
 
 _RESTORE = "restore it from a copy, or resume the study, which makes it anew, and look again"
 
 
-def doctor(
-    study: Study, dry_run: Annotated[bool, typer.Option("--dry-run", help="Show only, and change nothing.")] = False
-) -> None:
-    """Finds and mends what crashes have left of a study that nobody runs, and says what it did.
+@dataclass(frozen=True)
+class Diagnosis:
+    """What ``doctor`` found.
 
-    Nothing that a trial could go on from is removed. Exit code 1 where something is left that it cannot mend.
+    Attributes:
+        mended: how many findings were mended, or would be in a dry run.
+        left: how many it cannot mend.
+        interrupted: keys of trials that were cut off, which ``tune`` goes on with.
+    """
 
-    Example: `tutti doctor glue_trio --dry-run`
+    mended: int
+    left: int
+    interrupted: tuple[str, ...]
+
+
+def doctor(study: StudyBase, *, dry_run: bool = False) -> Diagnosis:
+    """Finds and mends what crashes have left of a study that nobody runs, and prints what it did.
+
+    Nothing that a trial could go on from is removed.
+
+    Args:
+        dry_run: whether to show only, and to change nothing.
+
+    Raises:
+        StudyError: if another process runs the study.
+
+    Example:
+        >>> study.doctor(dry_run=True).left
     """
     from tutti.orchestration.upkeep.doctor import diagnose
     from tutti.orchestration.upkeep.lock import study_lock
 
-    folder = find_study(study)
-    config = parse_study(folder.study_file)
+    study = study.stored
+    config, folder = study.config, study.folder
     with study_lock(folder), closing(stores.load_store(config, folder, mend=not dry_run)) as store:
         findings = diagnose(
             folder,
@@ -45,17 +64,12 @@ def doctor(
             deliver=lambda: _deliver(config, folder),
             runs=lambda trials: _runs(config, folder, trials, seconds=store.run_seconds()),
         )
-        mended, left = _mend_all(findings, dry_run=dry_run)
-        interrupted = [proposal.key for proposal in store.unfinished()]
-    for key in interrupted:
-        command = f"{program()} tune STUDY.yaml --resume"
-        console.print(f"trial {key}: cut off, and goes on with `{command}`, and --set as before")
-    console.print(_summary(config.study, mended, left, dry_run=dry_run))
-    if left:
-        raise typer.Exit(1)
+        mended, left = _mend_all(findings, dry_run=dry_run, console=study.console)
+        interrupted = tuple(proposal.key for proposal in store.unfinished())
+    return Diagnosis(mended, left, interrupted)
 
 
-def _mend_all(findings: Iterable[Finding], *, dry_run: bool) -> tuple[int, int]:
+def _mend_all(findings: Iterable[Finding], *, dry_run: bool, console: Console) -> tuple[int, int]:
     """Mends each finding and prints the outcome; returns how many were mended (or can be) and how many remain."""
     mended = left = 0
     try:
@@ -77,13 +91,6 @@ def _mend_all(findings: Iterable[Finding], *, dry_run: bool) -> tuple[int, int]:
         left += 1
         console.print(f"MLflow was not checked: {error}", style="red")
     return mended, left
-
-
-def _summary(name: str, mended: int, left: int, *, dry_run: bool) -> str:
-    if not mended and not left:
-        return f"The study {name} is healthy."
-    done = f"{counted(mended, 'finding')} {'to be ' * dry_run}mended"
-    return f"Study {name}: {done}, {left} left."
 
 
 def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
@@ -112,7 +119,6 @@ def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord
     if not stores.is_tracked(config, folder):
         return []
     stores.quiet_mlflow()
-    from tutti.cli.progress import cut_off
     from tutti.search.limits import is_over
     from tutti.tracking.repair import run_findings
 

@@ -1,4 +1,4 @@
-"""What ``tutti tune`` does before the first trial: it checks the study's folder and prepares its data."""
+"""What is done before a study's first trial: it checks the study's folder and prepares its data."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tutti.cli import stores, tracking_metadata
-from tutti.cli.console import console
 from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.load import dump_study, parse_study
 from tutti.config.objective_weights import proportional
@@ -18,6 +16,8 @@ from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError
 from tutti.files import write_whole
 from tutti.records import TrialState
+from tutti.workflows import stores, tracking_metadata
+from tutti.workflows.base import StudyBase
 
 if TYPE_CHECKING:
     from tutti.data.prepared import Prepared
@@ -30,7 +30,7 @@ _LONGER = {  # what becomes of them, by long_texts
 }
 
 
-def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> Prepared:
+def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
     """Reads, cleans, splits and encodes the study's data into its folder, and writes the study file there.
 
     Raises:
@@ -44,6 +44,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     from tutti.orchestration.before.rows import encode_study, prepare_rows
     from tutti.tasks.build import numbering_note, sample_ids_of, task_specs
 
+    study, folder, console = opened.config, opened.folder, opened.console
     begun = folder.begun
     if begun and not resume:
         got, remedy = "an existing one", "add --resume to go on with it, or give `study:` another name"
@@ -97,7 +98,7 @@ def check_place(folder: StudyFolder) -> None:
     check_inside(folder)
 
 
-def forget_failed(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> None:
+def forget_failed(opened: StudyBase, *, resume: bool) -> None:
     """Lets a study that has begun be started anew, with other settings too, if nothing is lost by it.
 
     That is so if all of its trials failed, of which none can vote. With ``resume``, it goes on if it may have more.
@@ -106,6 +107,7 @@ def forget_failed(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> N
         StudyError: if the database server that held the study no longer has it.
         StorageError: if something cannot be read or removed.
     """
+    study, folder = opened.config, opened.folder
     store, records = stores.load_begun_store(study, folder), []
     if store is not None:
         with closing(store):
@@ -115,7 +117,7 @@ def forget_failed(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> N
     if resume and len(records) < study.search.trials:
         return
     stores.forget(study, folder)
-    console.print(
+    opened.console.print(
         f"The study {study.study} has failed trials alone: starting it anew"
         if records
         else "No trial has begun: starting anew"

@@ -1,4 +1,4 @@
-"""Progress of a study: one live table in a terminal, plain lines elsewhere (such as in a log)."""
+"""Progress of a study: one live table in a terminal or a notebook, plain lines elsewhere (such as in a log)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
-from tutti.config.study import Objective
+from tutti.config.study import Objective, StudyConfig
 from tutti.errors import StorageError, counted
 from tutti.outputs.formatting import duration, number, short
 from tutti.records import Scalar, TrialRecord, TrialState, best_trial
@@ -58,6 +59,18 @@ def trials_table(
             style="bold green" if best and record.key == best.key else None,
         )
     return table
+
+
+def outcome_table(study: StudyConfig, records: Sequence[TrialRecord], *, best: TrialRecord | None) -> Table:
+    """``trials_table`` of a study under its title."""
+    return trials_table(
+        records,
+        tasks=[*study.tasks],
+        best=best,
+        title=f"Study {study.study}",
+        objectives=study.search.objectives,
+        front=pareto_front(records, study.search.objectives),
+    )
 
 
 def _parameters(record: TrialRecord) -> str:
@@ -128,6 +141,21 @@ def _news(record: TrialRecord) -> tuple[TrialState, int]:
     return record.state, len(record.scores_by_epoch)
 
 
+class _NotebookTable:
+    """A table that a notebook redraws in place, as ``Live`` does in a terminal."""
+
+    def start(self) -> None:
+        from IPython.display import display
+
+        self._handle = display(Text(""), display_id=True)
+
+    def update(self, table: RenderableType, *, refresh: bool) -> None:
+        self._handle.update(table)
+
+    def stop(self) -> None:
+        self._handle.update(Text(""))
+
+
 class Progress:
     """Shows a study's records while it runs. Call it after every event; it reads and redraws at most twice a second.
 
@@ -157,7 +185,11 @@ class Progress:
         self._best = best_so_far if folds is None else best_trial
         self._console, self._read, self._total, self._tasks = console, read, total, tasks
         self._objectives = objectives
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._live: Live | _NotebookTable | None = None
+        if console.is_terminal:
+            self._live = Live(console=console, auto_refresh=False, transient=True)
+        elif console.is_jupyter and not console.quiet:
+            self._live = _NotebookTable()
         self._drawn = 0.0
         self._printed: dict[str, tuple[TrialState, int]] = {}  # by trial key: state and number of reports
 

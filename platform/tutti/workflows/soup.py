@@ -1,22 +1,19 @@
-"""``tutti soup``: averages the weights of an ensemble's members into one model."""
+"""Averages the weights of an ensemble's members into one model."""
 
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from tutti.cli import stores
-from tutti.cli.browse import Study
-from tutti.cli.console import console, table_of_numbers
-from tutti.cli.electorate import VotingStudy, electorate_of, voting_studies
-from tutti.cli.predict import connected_slots
-from tutti.cli.vote import rule_of
-from tutti.config.load import load_recipe
 from tutti.errors import Fault, StudyError
+from tutti.workflows.base import StudyBase
+from tutti.workflows.electorate import chosen_recipe, electorate_of, voting_studies
+from tutti.workflows.predict import connected_slots
+from tutti.workflows.vote import rule_of
 
 if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
@@ -24,30 +21,54 @@ if TYPE_CHECKING:
     from tutti.outputs.election.soup_card import SoupCard
 
 
-def soup(
-    study: Study,
-    recipe: Annotated[str, typer.Option("--recipe", metavar="NAME|FILE", help="Who goes in.")] = "soup",
-) -> None:
+@dataclass(frozen=True)
+class Soup:
+    """The result of averaging.
+
+    Attributes:
+        card: what was tried, and how the soup compares with the vote: ``card.kept``.
+        folder: holds the card, and the checkpoint.
+        replaced: false if the soup falls short of the vote, and that of an earlier run stays in the folder.
+    """
+
+    card: SoupCard
+    folder: Path
+    replaced: bool
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The model; none where it falls short of the vote."""
+        return self.folder / "checkpoint" if self.card.kept else None
+
+
+def soup(study: StudyBase, recipe: str = "soup") -> Soup:
     """Averages the weights of an ensemble's members into one model, where that is as good as their vote.
 
     One trial after the other goes in as long as the score on the validation rows does not fall (arXiv 2203.05482). The
-    model is a checkpoint that `tutti predict --checkpoint` takes, and its encoder one for `from_pretrained`. Exit code
-    1 where the soup falls short of the vote: then there is a card alone, or the soup of an earlier run.
+    model is a checkpoint for ``predict(checkpoint=...)``, and its encoder one for ``from_pretrained``.
 
-    Example: `tutti soup glue_trio`
+    Args:
+        recipe: who goes in: the name of a shipped recipe or the path of a file.
+
+    Raises:
+        StudyError: if the study has folds, the recipe names other studies, or no weights are left.
+
+    Example:
+        >>> study.soup().checkpoint
     """
     from tutti.outputs.election.members import elect
-    from tutti.outputs.folder import PAGE, output_folder, write_card
+    from tutti.outputs.folder import output_folder, write_card
 
-    config, folder, prepared = stores.open_folder(study)
-    name, chosen = load_recipe(recipe)
+    study = study.stored
+    config, prepared = study.config, study.prepared
+    name, chosen = chosen_recipe(study, recipe)
     if config.split.folds:
         rule, got = "have models that left the same rows out", f"split.folds: {config.split.folds}"
         raise StudyError(Fault(f"the study {config.study}", rule, got, "make a soup of a study without folds"))
     if chosen.members.studies:
         got, remedy = f"also {', '.join(chosen.members.studies)}", "take members.studies out of the recipe"
         raise StudyError(Fault(f"the recipe {name}", "let one study's trials into a soup", got, remedy))
-    studies = voting_studies(config, folder, prepared, members=chosen.members)
+    studies = voting_studies(study, members=chosen.members)
     election = elect(
         study=config.study,
         bank=electorate_of(studies, members=chosen.members),
@@ -56,34 +77,23 @@ def soup(
         needed={},
         rule=rule_of(chosen),
     )
-    target = folder.soups / name
-    with output_folder(target, kind="soup") as place:
-        card = _make_soup(studies[config.study], election, name, chosen, into=place / "checkpoint")
-        _show(card)
+    target = study.folder.soups / name
+    with suppress(_EarlierSoupStays), output_folder(target, kind="soup") as place:
+        card = _make_soup(study, election, name, chosen, into=place / "checkpoint")
         if not card.kept and (target / "checkpoint").exists():  # it may be in use
-            console.print(f"{target} keeps the soup of an earlier run.")
-            raise typer.Exit(1)
+            raise _EarlierSoupStays
         if not card.kept:
             shutil.rmtree(place / "checkpoint")
         card = write_card(place, card)
-    console.print(f"wrote {target / ('checkpoint' if card.kept else PAGE)}")
-    if not card.kept:
-        raise typer.Exit(1)
+        return Soup(card, target, replaced=True)
+    return Soup(card, target, replaced=False)
 
 
-def _show(card: SoupCard) -> None:
-    from tutti.outputs.formatting import number
-
-    table = table_of_numbers("trial", numbers=("alone", "the soup with it", "in the soup"))
-    for trial in card.tried:
-        table.add_row(trial.key, number(trial.alone), number(trial.score), "yes" if trial.kept else "no")
-    console.print(table)
-    if card.passed_over:
-        console.print(f"Skipped, since their shape differs from the best's: {', '.join(card.passed_over)}")
-    console.print(card.verdict)
+class _EarlierSoupStays(Exception):
+    """Leaves the folder as it is."""
 
 
-def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe, *, into: Path) -> SoupCard:
+def _make_soup(study: StudyBase, election: Election, name: str, recipe: Recipe, *, into: Path) -> SoupCard:
     """Makes the soup from all trials that vote in any task, best objective first, and compares it with the vote."""
     from tutti.orchestration.after.soup import averageable, compute_soup
     from tutti.orchestration.after.weights import weights_of
@@ -103,9 +113,9 @@ def _make_soup(study: VotingStudy, election: Election, name: str, recipe: Recipe
     except StudyError as error:
         # The weights that are left belong to trials chosen on all rows, so there is no nested estimate.
         missing = " and ".join(fault.what for fault in error.faults)
-        console.print(f"Without weights of {missing}, soup and vote are compared on the rows that chose.")
+        study.console.print(f"Without weights of {missing}, soup and vote are compared on the rows that chose.")
         folds = None
-    with connected_slots(config.resources, most=1) as slot:
+    with connected_slots(study, most=1) as slot:
         stirred = compute_soup(
             folder,
             list(mixed),

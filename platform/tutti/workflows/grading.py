@@ -1,36 +1,26 @@
-"""``--score``: grades an ensemble on labels of the test rows, where the user has them."""
+"""Labels of the test rows, where the user has them, to grade an ensemble on."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from tutti.cli.console import console
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, SubmissionError, nearest
+from tutti.workflows.console import console as shared_console
 
 if TYPE_CHECKING:
     import numpy as np
+    from rich.console import Console
 
     from tutti.data.prepared import Prepared
 
-Score = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--score",
-        metavar="[TASK=]FILE",
-        help="Grade on these labels of the test rows; TASK/SET= for one of several test sets. May be given again.",
-    ),
-]
-
 
 def answers(
-    config: StudyConfig, prepared: Prepared, options: Sequence[str]
+    config: StudyConfig, prepared: Prepared, options: Sequence[str], *, console: Console = shared_console
 ) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
-    """Reads the label files that ``--score`` names; returns the labels of the test rows by task and part.
+    """Reads label files, each ``[TASK[/SET]=]FILE``; returns the labels of the test rows by task and part.
 
     Raises:
         SubmissionError: if an option names no test file of the study, or the labels are not those of its rows.

@@ -1,0 +1,212 @@
+"""Commands on a study that ``tutti tune`` made: one call of ``Study`` each."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tutti.cli.options import Out, RecipeName, Study, With, check_left_out, going_on, interruptible, local
+from tutti.errors import counted
+from tutti.records import best_trial
+from tutti.search.objectives import pareto_front
+from tutti.workflows.console import console, program
+from tutti.workflows.progress import best_so_far, failures, outcome_table, summary
+from tutti.workflows.shown import show_card, show_pseudo_labels, show_soup
+from tutti.workflows.study import open_study
+
+Score = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--score",
+        metavar="[TASK=]FILE",
+        help="Grade on these labels of the test rows; TASK/SET= for one of several test sets. May be given again.",
+    ),
+]
+
+
+def trials(
+    study: Study, as_json: Annotated[bool, typer.Option("--json", help="One JSON array, for programs.")] = False
+) -> None:
+    """Lists a study's trials: state, score, other objectives, per-task scores, parameters, duration.
+
+    Example: `tutti trials glue_trio`
+    """
+    opened = open_study(study)
+    records, config = opened.records(), opened.config
+    objectives = config.search.objectives
+    front = pareto_front(records, objectives)
+    if as_json:
+        documents = [dataclasses.asdict(record) for record in records]
+        for document in documents:
+            del document["last_task_scores"]  # with folds, what a trial that ends otherwise is told by
+        if len(objectives) > 1:
+            documents = [document | {"front": document["key"] in front} for document in documents]
+        typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))
+        return
+    best = best_so_far(records) if opened.is_running else best_trial(records)
+    console.print(outcome_table(config, records, best=best))
+    if len(objectives) > 1:
+        console.print(f"Pareto front (*) of {', '.join(objectives)}: {', '.join(front) or 'none yet'}")
+    for line in failures(records):
+        console.print(line)
+    console.print(summary(records, total=config.search.trials, best=best))
+
+
+def ui(study: Study, port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0) -> None:
+    """Starts the MLflow UI on 127.0.0.1 on a study's tracking store and prints the address. Ctrl-C ends it.
+
+    Example: `tutti ui glue_trio`
+    """
+    open_study(study).ui(port=port)
+
+
+def doctor(
+    study: Study, dry_run: Annotated[bool, typer.Option("--dry-run", help="Show only, and change nothing.")] = False
+) -> None:
+    """Finds and mends what crashes have left of a study that nobody runs, and says what it did.
+
+    Nothing that a trial could go on from is removed. Exit code 1 where something is left that it cannot mend.
+
+    Example: `tutti doctor glue_trio --dry-run`
+    """
+    opened = open_study(study)
+    found = opened.doctor(dry_run=dry_run)
+    for key in found.interrupted:
+        command = f"{program()} tune STUDY.yaml --resume"
+        console.print(f"trial {key}: cut off, and goes on with `{command}`, and --set as before")
+    if found.mended or found.left:
+        done = f"{counted(found.mended, 'finding')} {'to be ' * dry_run}mended"
+        console.print(f"Study {opened.name}: {done}, {found.left} left.")
+    else:
+        console.print(f"The study {opened.name} is healthy.")
+    if found.left:
+        raise typer.Exit(1)
+
+
+def ensemble(
+    study: Study, recipe: RecipeName = None, others: With = None, out: Out = None, score: Score = None
+) -> None:
+    """Lets the best checkpoints vote: submission files and a card. Needs no GPU and no weights.
+
+    The ensemble and the best trial are scored on rows that had no part in choosing them, with 95 % intervals.
+
+    Example: `tutti ensemble glue_trio --recipe auto --out submission`
+    """
+    vote = open_study(study).ensemble(recipe, others=others or (), score=score or ())
+    files = vote.write(out)
+    show_card(console, vote.card)
+    for file in files:
+        console.print(f"wrote {file}")
+
+
+def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
+    """Labels the unlabelled rows that the recipe chooses: one file per task, in the task's own training layout.
+
+    The next study's `extra_train:` takes each file. How often labels are right is estimated by class. Exit code 1 where
+    no task got a file: no row was chosen, or the labels drift from the training rows' class shares.
+
+    Example: `tutti pseudo-label tnews_round --recipe examples/recipes/tnews_round.yaml`
+    """
+    labels = open_study(study).pseudo_labels(recipe, others=others or ())
+    report = labels.write(out)
+    show_pseudo_labels(console, report, labels.folder)
+    if not report.files:
+        raise typer.Exit(1)
+
+
+def predict(
+    study: Study,
+    file: Annotated[Path, typer.Option("--input", metavar="FILE", help="New rows: CSV, TSV, JSON, Parquet or Excel.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="FILE", help="What is written: .csv, .jsonl, .json or .parquet.", callback=local),
+    ],
+    recipe: RecipeName = None,
+    others: With = None,
+    task: Annotated[str | None, typer.Option("--task", help="Which task, where the study has several.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", metavar="DIR", help="One checkpoint alone, such as a soup.")
+    ] = None,
+) -> None:
+    """Predicts new rows with the members of an ensemble: id, label, confidence and each class's probability, in order.
+
+    Runs on the cluster that RAY_ADDRESS names, otherwise on a Ray of its own on this machine. Needs the members'
+    weights. What was cut off goes on where it was when the command is run again.
+
+    Example: `tutti predict glue_trio --task CoLA --recipe baseline --input new.tsv --out predictions.csv`
+    """
+    if checkpoint:
+        check_left_out({"--recipe": recipe, "--with": others}, beside="--checkpoint")
+    with interruptible(lambda _: "Interrupted; run the same command again to continue."):
+        open_study(study).predict(file, out, task=task, recipe=recipe, others=others or (), checkpoint=checkpoint)
+
+
+def soup(
+    study: Study,
+    recipe: Annotated[str, typer.Option("--recipe", metavar="NAME|FILE", help="Who goes in.")] = "soup",
+) -> None:
+    """Averages the weights of an ensemble's members into one model, where that is as good as their vote.
+
+    One trial after the other goes in as long as the score on the validation rows does not fall (arXiv 2203.05482). The
+    model is a checkpoint that `tutti predict --checkpoint` takes, and its encoder one for `from_pretrained`. Exit code
+    1 where the soup falls short of the vote: then there is a card alone, or the soup of an earlier run.
+
+    Example: `tutti soup glue_trio`
+    """
+    made = open_study(study).soup(recipe)
+    show_soup(console, made.card)
+    if made.replaced:
+        console.print(f"wrote {made.checkpoint or made.folder / 'card.md'}")
+    else:
+        console.print(f"{made.folder} keeps the soup of an earlier run.")
+    if made.checkpoint is None:
+        raise typer.Exit(1)
+
+
+def report(
+    study: Study,
+    recipe: RecipeName = None,
+    others: With = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where to write; by default `report` in the study.", callback=local),
+    ] = None,
+) -> None:
+    """Writes a study on one page: its search, its ensemble, each task class by class, the rows that are disputed.
+
+    The page needs no network, reads on a phone, and is kept with the study's run in MLflow.
+
+    Example: `tutti report glue_trio --recipe auto`
+    """
+    open_study(study).report(recipe, others=others or (), out=out)
+
+
+def round_(
+    study: Study,
+    recipe: RecipeName = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", min=1, help="Of each of the round's two studies; by default 4 at most.")
+    ] = None,
+    until_no_gain: Annotated[bool, typer.Option("--until-no-gain", help="Go on as long as rounds gain.")] = False,
+) -> None:
+    """Labels unlabelled rows, trains the study's best points on them too, and keeps that only if it gains.
+
+    A control study trains the same points for as many steps without the pseudo-labels. The round is kept where the
+    ensemble with its trials beats the one with the control's by more than one standard error, and is not below the one
+    before, on rows that had no part in choosing members. Interrupted, it goes on where it was when it is started
+    again.
+
+    Example: `tutti round tnews_round --recipe examples/recipes/tnews_round.yaml`
+    """
+    options = {"--recipe": recipe, "--trials": trials}
+    words = [str(word) for option in options.items() if option[1] is not None for word in option]
+    again = f"{program()} round {shlex.join([study, *words, *['--until-no-gain'] * until_no_gain])}"
+    opened = open_study(study)
+    opened.again = lambda **_: again
+    with interruptible(going_on(opened.again)):
+        opened.round(recipe, trials=trials, until_no_gain=until_no_gain)

@@ -1,0 +1,189 @@
+"""``Study``: what a user does with a study, from Python."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tutti.config.address import without_password
+from tutti.config.folder import StudyFolder, find_study
+from tutti.config.load import parse_study
+from tutti.errors import Fault, StudyError
+from tutti.workflows import doctor as _doctor
+from tutti.workflows import predict as _predict
+from tutti.workflows import report as _report
+from tutti.workflows import soup as _soup
+from tutti.workflows import stores
+from tutti.workflows import trials as _trials
+from tutti.workflows.backbone import pretrain_backbone
+from tutti.workflows.base import StudyBase, open_stored
+from tutti.workflows.console import console as shared_console
+from tutti.workflows.console import quiet_console
+from tutti.workflows.pseudo import pseudo_labels as _pseudo_labels
+from tutti.workflows.round import run_rounds
+from tutti.workflows.scores import add_public_score as _add_public_score
+from tutti.workflows.scores import leaderboard as _leaderboard
+from tutti.workflows.submit import Job, submit
+from tutti.workflows.tune import Tuned, budget, parse_trials, run
+from tutti.workflows.vote import ensemble as _ensemble
+
+Overrides = Mapping[str, Any] | Sequence[str]
+
+
+class Study(StudyBase):
+    """A study: several tasks, a backbone, a search space, a budget. Nothing is written until ``tune``.
+
+    Args:
+        file: a study file, or its content as a mapping, in which paths are relative to the current folder, or the
+            folder of a study that has begun, as ``open`` finds it.
+        overrides: by dotted key, ``{"search.trials": 4}``, or texts as for ``--set``; None removes a key.
+        quiet: whether nothing is printed. Otherwise methods say what they do meanwhile; results are returned.
+        shared: whether the study will run on a cluster whose storage this machine need not see: see ``submit``.
+
+    Raises:
+        ConfigError: with every fault of the file.
+
+    Example:
+        >>> study = tutti.Study("study.yaml")
+        >>> study.tune(trials=24)
+        >>> study.ensemble("auto").write()
+    """
+
+    def __init__(
+        self,
+        file: Path | str | Mapping[str, Any] | StudyFolder,
+        *,
+        overrides: Overrides = (),
+        quiet: bool = False,
+        shared: bool = False,
+    ) -> None:
+        self._overrides = _texts(overrides)
+        if isinstance(file, StudyFolder):  # which may have moved
+            self._source: Path | Mapping[str, Any] = file.study_file
+            self._overrides.append(f"storage.path={json.dumps(str(file.path.parent))}")
+            config, folder = parse_study(file.study_file), file
+        else:
+            self._source = Path(file) if isinstance(file, str | Path) else file
+            config, folder = stores.read_study_file(self._source, overrides=self._overrides, shared=shared)
+        super().__init__(config, folder, console=quiet_console() if quiet else shared_console)
+
+    def __repr__(self) -> str:
+        return f"<Study {self.name} in {self.folder.path}>"
+
+    @property
+    def stored(self) -> StudyBase:
+        """The study as its folder holds it, read anew: another process may be running it.
+
+        Raises:
+            StudyError: if it has not begun.
+        """
+        if not self.folder.study_file.is_file():
+            got, remedy = f"none in {self.folder.path.parent}", "call tune first, or correct storage.path"
+            raise StudyError(Fault(f"the study {self.name!r}", "have begun", got, remedy))
+        return open_stored(self.folder, like=self)
+
+    def tune(self, trials: int | str | None = None, *, resume: bool = True) -> Tuned:
+        """Runs the study: trials on Ray, searched by Optuna, logged to MLflow. Shows its progress.
+
+        Runs on the cluster that RAY_ADDRESS names, otherwise on a Ray of its own on this machine. Interrupted, it goes
+        on from the last epochs when it is called again.
+
+        Args:
+            trials: how many trials the study shall have, or ``"+4"`` for so many more; by default ``search.trials``.
+            resume: whether to go on with a study that has begun, which is an error otherwise.
+
+        Raises:
+            KeyboardInterrupt: after Ctrl-C, once all trials have ended in order.
+            StudyError: if another process runs the study, or its settings have changed.
+            BackboneError, TaskFileError: if the backbone or a task's file cannot be used.
+            TrialError: if all trials failed.
+            ClusterError: if Ray cannot be reached, or lacks the resources.
+        """
+        return run(self._with_trials(trials), resume=resume)
+
+    def submit(
+        self,
+        *,
+        address: str = "http://127.0.0.1:8265",
+        trials: int | str | None = None,
+        resume: bool = False,
+        command: str | None = None,
+    ) -> Job:
+        """Runs the study as a job on a Ray cluster, on storage that every node sees: ``storage.path``.
+
+        Args:
+            address: of the cluster's dashboard.
+            trials, resume: as in ``tune``; how many more there shall be, the cluster counts.
+            command: what its user would type to submit it again, which the job's log names.
+
+        Raises:
+            StudyError: if ``storage.path`` is not set, or the files to ship are too large.
+            ClusterError: if the cluster does not answer or refuses the job.
+
+        Example:
+            >>> tutti.Study("study.yaml", shared=True).submit(address="http://head:8265").follow()
+        """
+        settings, options = self._overrides, ["--resume"] if resume else []
+        if trials is not None:
+            count, is_more = parse_trials(trials)
+            if is_more:  # than there are, which only the cluster knows
+                options += ["--trials", f"+{count}"]
+            else:
+                settings = [*settings, f"search.trials={count}"]
+        config, folder = stores.read_study_file(self._source, overrides=settings, shared=True)
+        again = command or f"tutti submit STUDY.yaml --address {shlex.quote(address)}"
+        submitted = json.dumps((again, overrides_without_passwords(settings)))
+        return submit(StudyBase(config, folder), address=address, options=options, submitted=submitted)
+
+    is_running = property(_trials.is_running)
+    records = _trials.records
+    trials = _trials.trials
+    ui = _trials.ui
+    doctor = _doctor.doctor
+    ensemble = _ensemble
+    pseudo_labels = _pseudo_labels
+    predict = _predict.predict
+    soup = _soup.soup
+    report = _report.report
+    round = run_rounds
+    pretrain = pretrain_backbone
+    leaderboard = _leaderboard
+    add_public_score = _add_public_score
+
+    def _with_trials(self, trials: int | str | None) -> StudyBase:
+        if trials is None:
+            return self
+        count = budget(trials, self._source, overrides=self._overrides)
+        config, _ = stores.read_study_file(self._source, overrides=[*self._overrides, f"search.trials={count}"])
+        return self.with_config(config)
+
+
+def open_study(name: Path | str, *, quiet: bool = False) -> Study:
+    """A study that ``tune`` made, by its name in the folder of studies, or by its own folder.
+
+    Raises:
+        StudyError: if there is no such study.
+        ConfigError: if its file is damaged.
+
+    Example:
+        >>> tutti.open("studies/demo").trials()
+    """
+    return Study(find_study(str(name)), quiet=quiet)
+
+
+def overrides_without_passwords(overrides: Sequence[str]) -> list[str]:
+    """The texts of ``--set``, in which no address has its password."""
+    return [
+        key + equals + (without_password(value) if "://" in value else value)
+        for key, equals, value in (text.partition("=") for text in overrides)
+    ]
+
+
+def _texts(overrides: Overrides) -> list[str]:
+    """Overrides as the texts of ``--set``: JSON is YAML too."""
+    if not isinstance(overrides, Mapping):
+        return [*overrides]
+    return [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
