@@ -190,9 +190,9 @@ def test_a_fold_that_has_ended_keeps_its_end_where_its_trial_goes_on_later(logge
 
 def test_a_trial_has_fitted_into_memory_after_an_epoch_of_its_first_fold(logged):
     trial = logged.start()
-    assert [each.fitted for each in logged.store.unfinished()] == [False]
+    assert [each.resumption.fitted for each in logged.store.unfinished()] == [False]
     fold_epoch(logged, trial, 0, 1, 0.9)
-    assert [each.fitted for each in logged.store.unfinished()] == [True]
+    assert [each.resumption.fitted for each in logged.store.unfinished()] == [True]
 
 
 def test_a_halved_trial_has_not_fitted_before_the_new_score_of_its_fold_is_logged(logged, monkeypatch):
@@ -205,7 +205,7 @@ def test_a_halved_trial_has_not_fitted_before_the_new_score_of_its_fold_is_logge
     monkeypatch.setattr(logged.tracker, "start_over", killed)
     with pytest.raises(KeyboardInterrupt):
         fold_epoch(logged, trial, 0, 1, 0.8)
-    assert [each.fitted for each in logged.store.unfinished()] == [False]
+    assert [each.resumption.fitted for each in logged.store.unfinished()] == [False]
 
 
 @pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.STOPPED, TrialState.INTERRUPTED])

@@ -7,7 +7,6 @@ import time
 import pytest
 
 from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError
-from tutti.orchestration.broker.messages import trial_config
 from tutti.records import TrialState
 
 
@@ -55,8 +54,7 @@ def test_a_stop_whose_driver_dies_before_the_trial_s_end_is_stored_is_known_to_t
     logged.epoch(overtime, 1, 0.5, done=True, stopped="had trained for 2 h of at most 2")
     logged.epoch(running, 1, 0.5, done=False)
     logged.epoch(finished, 2, 0.8, done=True, **logged.FINAL)
-    configs = [trial_config(proposal) for proposal in logged.store.unfinished()]
-    assert [config.get("stopping") for config in configs] == [3, None, None, None]
+    assert [proposal.resumption.stopping for proposal in logged.store.unfinished()] == [3, 0, 0, 0]
 
 
 def test_an_end_that_cannot_be_kept_ends_the_study_and_leaves_the_trial_to_be_resumed(logged, monkeypatch):

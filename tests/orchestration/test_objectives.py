@@ -36,7 +36,7 @@ def store(tmp_path) -> StudyStore:
 @pytest.fixture
 def measured(logged, store):
     """The log of a study of all objectives."""
-    logged.log._measure = Measure(ALL, folder=logged.folder, store=store, tasks=[MOOD])
+    logged.log._ender._measure = Measure(ALL, folder=logged.folder, store=store, tasks=[MOOD])
     return logged
 
 
@@ -129,7 +129,7 @@ def test_a_gain_counts_the_trials_that_were_told_as_finished_before_and_no_other
     third = measured.start()
     put(measured, third, slice(200, 300))
     assert again(third.config["key"], seconds=0, parameters=0)["gain"] == pytest.approx(
-        measured.log._measure(third.config["key"], seconds=0, parameters=0)["gain"]
+        measured.log._ender._measure(third.config["key"], seconds=0, parameters=0)["gain"]
     )
 
 
@@ -145,7 +145,7 @@ def test_an_earlier_trial_whose_predictions_cannot_be_read_is_left_out_of_the_en
         put(measured, trial, slice(0, 45))
     finish(measured, damaged, 0.85)
     shutil.rmtree(measured.folder.bank / damaged.config["key"])
-    measured.log._measure = Measure(ALL, folder=measured.folder, store=store, tasks=[MOOD])  # of a resumed study
+    measured.log._ender._measure = Measure(ALL, folder=measured.folder, store=store, tasks=[MOOD])  # of a resumed study
     finish(measured, sound, 0.85)
     assert measured.record(sound).measured["gain"] == 0  # as of the first one
     assert "The trial t0001 is left out of the ensemble" in caplog.text
@@ -176,5 +176,5 @@ def test_predictions_of_the_best_trials_alone_are_kept(measured, monkeypatch):
     for wrong in (60, 30, 45, 90):
         trial = measured.start()
         finish(measured, trial, put(measured, trial, slice(0, wrong)))
-    measured.log._measure("t0003", seconds=0, parameters=0)
-    assert [score for score, _ in measured.log._measure._best["mood"]] == [0.9, 0.85]
+    measured.log._ender._measure("t0003", seconds=0, parameters=0)
+    assert [score for score, _ in measured.log._ender._measure._best["mood"]] == [0.9, 0.85]

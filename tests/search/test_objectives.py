@@ -132,12 +132,6 @@ def test_an_older_study_serves_the_objectives_that_it_has_measured(opened, tmp_p
         opened(name="disk", objectives=("score", "disk"), older=[OlderStudy("older", older)])
 
 
-def test_the_seconds_that_a_trial_was_trained_go_on_from_what_was_bound(opened):
-    store = opened(objectives=BOTH)
-    store.bind(store.ask().key, trained=12.5)
-    assert [proposal.seconds for proposal in store.unfinished()] == [12.5]
-
-
 def record(number: int, state: TrialState = FINISHED, **measured: float) -> TrialRecord:
     return TrialRecord(f"t{number}", number, state, measured.get("score"), measured=measured)
 
