@@ -71,7 +71,7 @@ def test_trials_are_recorded_though_what_shows_them_can_no_longer_be_written(log
 
 
 def test_epochs_are_counted_where_each_has_several_evaluations(logged):
-    logged.log._evals_per_epoch = 4
+    logged.log._recorder._evals_per_epoch = 4
     stopped, finished = logged.start(), logged.start()
     for trial in (stopped, finished):
         for evaluation in (1, 2, 3):

@@ -17,6 +17,7 @@ from tutti.errors import StorageError
 from tutti.orchestration.driver.objectives import Measure
 from tutti.records import CheckpointRecord, TrialState
 from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import Resumption
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 
@@ -155,7 +156,7 @@ def test_the_seconds_are_those_of_all_attempts_up_to_their_last_reports(measured
     trial = measured.start()
     measured.epoch(trial, 1, 0.5, began=991.0)  # told at 1001
     measured.epoch(trial, 2, 0.5, began=991.0)
-    assert [proposal.seconds for proposal in measured.store.unfinished()] == [11.0]
+    assert [proposal.resumption.seconds for proposal in measured.store.unfinished()] == [11.0]
     put(measured, trial, slice(0, 45))
     finish(measured, trial, 0.85, began=1000.0)  # by other workers
     assert measured.record(trial).measured["seconds"] == 11.0 + 1.0
@@ -165,7 +166,7 @@ def test_the_seconds_of_a_resumed_trial_go_on_from_those_of_earlier_runs(measure
     trial = measured.start()
     put(measured, trial, slice(0, 45))
     measured.log.interrupt()
-    trial.config["trained"] = 100.0
+    trial.config["resumption"] = Resumption(seconds=100.0)
     measured.log.on_trial_start(0, [], trial)
     finish(measured, trial, 0.85)
     assert measured.record(trial).measured["seconds"] == 160.0

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tutti.config.folder import StudyFolder
     from tutti.config.study import StudyConfig
 
-_RESTORE = "restore it from a copy, or resume the study, which makes it anew, and look again"
-
 
 def doctor(
     study: Study, dry_run: Annotated[bool, typer.Option("--dry-run", help="Show only, and change nothing.")] = False
@@ -40,7 +38,6 @@ def doctor(
     with study_lock(folder), closing(stores.load_store(config, folder, mend=not dry_run)) as store:
         findings = diagnose(
             folder,
-            folds=config.split.folds,
             store=store,
             deliver=lambda: _deliver(config, folder),
             runs=lambda trials: _runs(config, folder, trials, seconds=store.run_seconds()),
@@ -90,25 +87,17 @@ def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
     """Delivers the queued reports to MLflow.
 
     Raises:
-        TrackingError: if some could not be delivered, or the store is gone: a new one would lack the earlier runs.
+        TrackingError: if some could not be delivered.
     """
-    if _store_is_gone(config, folder):
-        raise TrackingError(Fault("mlflow.db", "be there to take them", "none", _RESTORE))
     if undelivered := stores.open_tracker(config, folder).close(timeout=60.0):
         got, remedy = f"{undelivered} that still wait", "check whether the store is up, and try again"
         raise TrackingError(Fault("MLflow", "take the reports that wait for it", got, remedy))
 
 
-def _store_is_gone(config: StudyConfig, folder: StudyFolder) -> bool:
-    from tutti.tracking.spool import was_delivered
-
-    return not stores.is_tracked(config, folder) and was_delivered(folder.spool)
-
-
-def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord], *, seconds: float) -> list[Finding]:
+def _runs(
+    config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord], *, seconds: float
+) -> Iterable[Finding]:
     """What is wrong with the study's runs in MLflow; nothing if there is no store yet."""
-    if _store_is_gone(config, folder):
-        return [Finding("mlflow.db", "it is gone, and the study was told to it", _RESTORE)]
     if not stores.is_tracked(config, folder):
         return []
     stores.quiet_mlflow()
@@ -118,4 +107,4 @@ def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord
 
     complete = is_over(config.search, trials, seconds=seconds)
     uri, trials = stores.tracking_uri(config, folder), cut_off(trials)
-    return run_findings(uri, experiment=config.study, folder=folder, trials=trials, complete=complete)
+    return run_findings(uri, experiment=config.study, owner=folder.owner, trials=trials, complete=complete)

@@ -166,13 +166,13 @@ class Recorder:
         last, score = max(record.scores_by_epoch.items())
         return {**report, "epoch": last, "score": score, "task_scores": record.last_task_scores}
 
-    def summary(self, key: str, report: Report) -> dict[str, float]:
+    def summary(self, key: str, report: Report, *, finished: bool = False) -> dict[str, float]:
         """Scores of a trial as a whole, under the tracker's names.
 
         Of a finished trial those of the checkpoint that it kept (with folds, of the out-of-fold rows), else those of
         its best evaluation so far, as ``tutti trials`` shows it; with folds, of ``report``.
         """
-        if "final" in report:
+        if finished:
             score, epoch, task_scores = report["best_score"], report["best_epoch"], report["best_task_scores"]
         elif self.folds and "score" in report:
             score, epoch, task_scores = report["score"], report["epoch"], report["task_scores"]

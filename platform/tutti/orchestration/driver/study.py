@@ -14,7 +14,6 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StorageError, StudyError, TrialError, counted
-from tutti.files import is_inside
 from tutti.orchestration.broker.broker import Broker
 from tutti.orchestration.driver.ending import Ender
 from tutti.orchestration.driver.pictures import PictureDrawer, draw_owed
@@ -190,8 +189,7 @@ def clear_ended(folder: StudyFolder, trials: Sequence[TrialRecord]) -> None:
     for trial in trials:
         if trial.state is not TrialState.RUNNING:
             delete_states(folder.trial(trial.key))
-        predictions = folder.bank / trial.key  # if it is a link, its target may belong to something else
-        if trial.state in (TrialState.STOPPED, TrialState.FAILED) and is_inside(predictions, folder.path):
+        if trial.state in (TrialState.STOPPED, TrialState.FAILED):
             bank.remove(trial.key)
 
 
