@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from mlflow import MlflowClient
@@ -69,6 +69,6 @@ def _running(uri: str, experiment: str) -> list[Run]:
         return runs
 
 
-def _scores(trial: TrialRecord) -> Mapping[str, float]:
+def _scores(trial: TrialRecord) -> dict[str, float]:
     task_scores = {f"{SCORE}/{task}": score for task, score in trial.task_scores.items()}
     return {} if trial.score is None else {SCORE: trial.score, **task_scores}
