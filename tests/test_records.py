@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tutti.errors import StorageError
+from tutti.records import TrialState
 from tutti.tasks.predictions import Predictions
 
 
@@ -32,3 +33,12 @@ def test_a_label_of_a_regression_is_a_finite_number():
     for labels in (np.array([1, np.nan], np.float32), np.array(["1", "2"])):
         with pytest.raises(StorageError, match="must have labels that are finite numbers"):
             Predictions(ids=np.array(["a", "b"]), outputs=values, labels=labels)
+
+
+def test_nothing_follows_the_end_of_a_trial_and_a_trial_that_was_interrupted_goes_on():
+    ends = {TrialState.FINISHED, TrialState.STOPPED, TrialState.FAILED}
+    assert all(TrialState.RUNNING.to(end) is end for end in ends)
+    assert TrialState.INTERRUPTED.to(TrialState.QUEUED) is TrialState.QUEUED
+    for end in ends:
+        with pytest.raises(RuntimeError, match=f"a trial that is {end} cannot become queued"):
+            end.to(TrialState.QUEUED)

@@ -7,7 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 
-_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*:)\S*(?=@)|(?<=[?&])((?:ssl)?password=)[^&#\s]*")
+PASSWORD = re.compile(
+    r"(https?://[^/?#\s:@]*):[^/?#\s]*(?=@)"
+    r"|((?<!http)(?<!https)://[^/?#\s:@]*):(?:[^?\s]*|\S*)(?=@)"  # a database's may contain "/", even "?" before "@"
+    r"|(?<=[?&])((?:ssl)?password=)[^&#\s]*(&?)"
+)
+"""A password in an address, with its user, or with its option."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ class TrackingError(TuttiError):
 
 def masked(text: str) -> str:
     """The text with the passwords in its addresses, such as ``postgresql://me:secret@host/db``, replaced by ``***``."""
-    return _PASSWORD.sub(lambda match: f"{match[1] or match[2]}***", text)
+    return PASSWORD.sub(lambda match: f"{match[3]}***{match[4]}" if match[3] else f"{match[1] or match[2]}:***", text)
 
 
 def first_line(error: BaseException) -> str:

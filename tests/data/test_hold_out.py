@@ -14,7 +14,7 @@ from task_rows import TRAIN, MakeSpec
 from tutti.config.study import Split, TaskConfig
 from tutti.data.clean import text_groups_of
 from tutti.data.prepare import prepare
-from tutti.data.prepared import Prepared, load_prepared, was_drawn_by_task, write_prepared
+from tutti.data.prepared import Prepared, load_prepared, write_prepared
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.build import task_specs
 
@@ -182,12 +182,10 @@ def test_every_task_needs_rows_in_each_fold_of_the_column(tmp_path: Path) -> Non
 def test_a_folder_that_drew_each_task_by_itself_is_loaded_as_it_is(make_spec: MakeSpec, tmp_path: Path) -> None:
     specs = make_spec("A", train=TRAIN), make_spec("B", train=TRAIN)
     prepared = prepared_in(tmp_path, *specs)
-    assert not was_drawn_by_task(prepared)
     split = {key: prepared.settings["split"][key] for key in ("validation", "folds", "seed")}
     old = replace(prepared, settings={**prepared.settings, "split": split})
     write_prepared(old)
     assert prepared_in(tmp_path, *specs) == old
-    assert was_drawn_by_task(old)
 
 
 def test_copies_of_a_text_do_not_take_the_place_of_others(make_spec: MakeSpec, tmp_path: Path) -> None:

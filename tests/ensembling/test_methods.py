@@ -44,7 +44,7 @@ def values(seed: int = 0, *, members: int = 5, rows: int = 240) -> tuple[np.ndar
 
 
 def method(name: str) -> Method:
-    return METHODS[name](accuracy)
+    return METHODS[name].make(accuracy)
 
 
 def combined(name: str, votes: np.ndarray, labels: np.ndarray, new: np.ndarray | None = None) -> np.ndarray:
@@ -200,7 +200,7 @@ def test_stacking_does_not_weigh_members_by_their_confidence():
 
 
 def test_methods_declare_whether_they_combine_values():
-    assert {name for name in METHODS if method(name).values} == WITH_VALUES
+    assert {name for name, entry in METHODS.items() if entry.values} == WITH_VALUES
 
 
 @pytest.mark.parametrize("name", ["rank", "hard"])
@@ -223,7 +223,7 @@ def test_ties_of_ranks_are_broken_by_the_slightest_difference_of_the_mean_probab
 @every_with_values
 def test_values_are_combined_into_values(name):
     votes, labels = values()
-    fitted = METHODS[name](neg_mse).fit(votes, labels)
+    fitted = METHODS[name].make(neg_mse).fit(votes, labels)
     new, truth = values(1, rows=3000)
     result = fitted.combine(new)
     assert (result.shape, result.dtype) == ((3000,), np.float32)
@@ -235,7 +235,7 @@ def test_values_are_combined_into_values(name):
 def test_the_order_of_members_with_values_does_not_matter(name):
     votes, labels = values()
     order = [3, 0, 4, 1, 2]
-    fitted, moved = (METHODS[name](neg_mse).fit(each, labels) for each in (votes, votes[order]))
+    fitted, moved = (METHODS[name].make(neg_mse).fit(each, labels) for each in (votes, votes[order]))
     assert np.allclose(moved.weights, fitted.weights[order], atol=1e-9)
     assert np.allclose(moved.combine(votes[order]), fitted.combine(votes), atol=1e-5)
 
@@ -243,7 +243,7 @@ def test_the_order_of_members_with_values_does_not_matter(name):
 @every_with_values
 def test_a_single_member_s_values_are_unchanged(name):
     votes, labels = values(members=1)
-    result = METHODS[name](neg_mse).fit(votes, labels).combine(votes)
+    result = METHODS[name].make(neg_mse).fit(votes, labels).combine(votes)
     if name == "rank":  # its own order, on the labels' scale
         assert np.array_equal(np.argsort(result, kind="stable"), np.argsort(votes[0], kind="stable"))
         assert np.allclose(np.sort(result), np.sort(labels), atol=1e-5)
@@ -255,7 +255,7 @@ def test_a_single_member_s_values_are_unchanged(name):
 def test_copies_of_values_change_nothing(name):
     votes, labels = values()
     twice = np.concatenate([votes, votes])
-    fitted, copied = (METHODS[name](neg_mse).fit(each, labels) for each in (votes, twice))
+    fitted, copied = (METHODS[name].make(neg_mse).fit(each, labels) for each in (votes, twice))
     assert np.allclose(copied.combine(twice), fitted.combine(votes), atol=1e-5)
 
 
@@ -283,10 +283,12 @@ def test_sure_members_do_not_outvote_a_majority_of_one_among_hundreds():
 def test_stacking_of_values_prefers_members_without_bias_on_any_scale_and_is_the_mean_where_labels_are_equal():
     labels = np.random.default_rng(0).normal(2.5, 1, 200)
     votes = labels + np.array([[0.0], [1.0]])
-    weights, larger = (METHODS["stacking"](neg_mse).fit(times * votes, times * labels).weights for times in (1, 100))
+    weights, larger = (
+        METHODS["stacking"].make(neg_mse).fit(times * votes, times * labels).weights for times in (1, 100)
+    )
     assert weights[0] > 0.9
     assert np.allclose(weights, larger)
-    assert METHODS["stacking"](neg_mse).fit(votes, np.ones(200)).weights.tolist() == [0.5, 0.5]
+    assert METHODS["stacking"].make(neg_mse).fit(votes, np.ones(200)).weights.tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -298,7 +300,7 @@ def test_a_column_of_values_without_a_label_is_combined_as_a_mean(name):
     votes = (labels + rng.normal(0, 0.3, (3, 40, 2))).astype(np.float32)
     labels[:, 1] = np.nan
     scorer = Scorer(KINDS["values"], lambda labels, values: -float(np.nanmean((labels - values) ** 2)), decides=False)
-    combined = METHODS[name](scorer).fit(votes, labels).combine(votes)
+    combined = METHODS[name].make(scorer).fit(votes, labels).combine(votes)
     assert np.isfinite(combined).all()
 
 

@@ -9,7 +9,7 @@ from scorers import of_classes, of_values
 from sklearn.metrics import f1_score
 
 from tutti.ensembling.calibrate import expected_calibration_error
-from tutti.ensembling.methods.registry import METHODS
+from tutti.ensembling.methods.registry import METHODS, Entry
 from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection
 from tutti.tasks.kinds.registry import KINDS
@@ -158,7 +158,7 @@ def test_auto_takes_a_clearly_better_method():
 
 def test_auto_judges_a_method_by_all_foldings_and_not_by_the_last_alone(monkeypatch):
     votes, moods = one_knows(), iter(["greedy", "greedy", "uniform", "greedy"])  # three foldings, and all rows
-    monkeypatch.setitem(METHODS, "moody", lambda score: METHODS[next(moods)](score))
+    monkeypatch.setitem(METHODS, "moody", Entry(make=lambda score: METHODS[next(moods)].make(score)))
     assert procedure(votes, "uniform", "moody", margin=0).fit(votes).method == "moody"
 
 
@@ -166,7 +166,9 @@ def test_auto_rejects_a_method_that_overfits():
     """With many weak members stacking fits its own rows better than new ones."""
     for seed in range(5):
         votes = ballot(seed, members=50, rows=100, skill=0.2)
-        stacking, uniform = (METHODS[name](accuracy).fit(votes.votes, votes.labels) for name in ("stacking", "uniform"))
+        stacking, uniform = (
+            METHODS[name].make(accuracy).fit(votes.votes, votes.labels) for name in ("stacking", "uniform")
+        )
         known = [accuracy(votes.labels, each.combine(votes.votes).argmax(axis=1)) for each in (stacking, uniform)]
         assert known[0] > known[1] + 0.02
         assert procedure(votes, "uniform", "stacking").fit(votes).method == "uniform"
@@ -327,7 +329,7 @@ class ByHeart:
 
 
 def test_temperature_and_offsets_are_fitted_on_rows_that_the_method_was_not_fitted_on(monkeypatch):
-    monkeypatch.setitem(METHODS, "by heart", lambda score: ByHeart())
+    monkeypatch.setitem(METHODS, "by heart", Entry(make=lambda score: ByHeart()))
     votes = skewed_ballot()
     told, plain = (procedure(votes, name, tune=TUNE).fit(votes) for name in ("by heart", "uniform"))
     assert told.temperature == pytest.approx(plain.temperature)
@@ -392,7 +394,7 @@ class Memory:
 
 
 def test_copies_of_a_text_are_predicted_by_an_ensemble_that_did_not_see_it(monkeypatch):
-    monkeypatch.setitem(METHODS, "memory", lambda score: Memory())
+    monkeypatch.setitem(METHODS, "memory", Entry(make=lambda score: Memory()))
     texts = np.repeat(np.arange(40), 3)
     drawn = ballot(members=1, rows=40)
     for groups, knows in ((texts, False), (np.arange(120), True)):  # as if the rows had different texts

@@ -8,10 +8,12 @@ from typing import Any
 
 from tutti.orchestration.broker.broker import Broker
 from tutti.orchestration.broker.messages import Report
+from tutti.search.trial_attributes import Resumption
 
 
-def trial(number: int) -> dict[str, Any]:
-    return {"key": f"t{number:04d}", "number": number, "parameters": {}}
+def trial(number: int, **resumption: Any) -> dict[str, Any]:
+    known = Resumption(**resumption)
+    return {"key": f"t{number:04d}", "number": number, "parameters": {}, "resumption": known, "optuna_number": number}
 
 
 async def soon(waiting: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -13,7 +13,10 @@ from tutti.config.folder import StudyFolder
 from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
 from tutti.orchestration.broker.messages import trial_config
+from tutti.orchestration.driver.ending import Ender
 from tutti.orchestration.driver.log import StudyLog
+from tutti.orchestration.driver.pictures import PictureDrawer
+from tutti.orchestration.driver.recording import Recorder
 from tutti.orchestration.driver.study import StudyOutcome, run_study
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
@@ -111,19 +114,21 @@ def logged(store, tmp_path, folds) -> Logged:
     tracker = MemoryTracker()
     tracker.start_study(parameters={}, tags={}, files=[])
     folder, watched, pruned = StudyFolder(Path(tmp_path / "study")), [], []
-    log = StudyLog(
-        store=store,
-        tracker=tracker,
+    recorder = Recorder(
+        store=store, tracker=tracker, folder=folder, tags={"tutti.host": "here"}, folds=folds, evals_per_epoch=1
+    )
+    pictures = PictureDrawer(
         folder=folder,
-        tags={"tutti.host": "here"},
-        watch=lambda: watched.append(None),
+        tracker=tracker,
         picture=lambda task, predictions: f"{task}: {len(predictions.ids)} rows".encode(),
-        folds=folds,
-        evals_per_epoch=1,
+    )
+    ender = Ender(
+        recorder,
+        pictures,
         measure=None,
-        notify=print,
         prune=lambda: pruned.append(sum(record.state is not TrialState.RUNNING for record in store.records())),
     )
+    log = StudyLog(recorder, ender, watch=lambda: watched.append(None), notify=print)
     return Logged(store, tracker, folder, log, watched, pruned)
 
 

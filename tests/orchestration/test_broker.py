@@ -177,11 +177,11 @@ async def test_what_pools_wait_for_is_said_once_with_the_next_trial():
 
 async def test_a_trial_that_an_earlier_run_left_in_a_stage_of_which_it_completed_no_epoch_begins_anew_too():
     broker = Broker(retries=1)
-    await broker.submit(trial(0) | {"fitted": True, "in_new_stage": True})
+    await broker.submit(trial(0, fitted=True, in_new_stage=True))
     await take(broker, "one")
     await broker.report_loss("one", Failure("no memory", out_of_memory=True))
     again, _ = await take(broker, "one")
-    assert (again["halved"], again["anew"]) == ("no memory", True)
+    assert again == trial(0, halved="no memory")
 
 
 async def test_nobody_waits_for_the_report_of_a_trial_once_the_study_is_over():

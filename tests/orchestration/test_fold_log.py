@@ -64,7 +64,7 @@ def test_a_fold_s_epochs_go_to_a_run_of_its_own_below_the_trial_s(logged):
 
 
 def test_a_fold_s_best_epoch_counts_epochs_and_its_evaluations_stand_at_their_own_time(logged):
-    logged.log._evals_per_epoch = 4
+    logged.log._recorder._evals_per_epoch = 4
     trial = logged.start()
     fold_epoch(logged, trial, 0, 1, 0.9, at=1500.0, evaluated=1001.0)
     fold_end(logged, trial, 0, 0.9, 0.9)
@@ -134,7 +134,9 @@ def test_folds_told_again_by_a_trial_that_goes_on_stand_once_and_a_lost_end_is_m
     fold_epoch(logged, trial, 1, 1, 0.6)
     logged.log.on_trial_start(0, [], trial)
     fold_end(logged, trial, 0, 0.9, 0.9)
-    assert [each.fold for each in logged.store.unfinished()] == [1]  # whose run a driver that is killed now leaves
+    assert [each.resumption.fold for each in logged.store.unfinished()] == [
+        1
+    ]  # whose run a driver that is killed now leaves
     fold_epoch(logged, trial, 1, 1, 0.6)
     fold_end(logged, trial, 1, 0.6, 0.75, **logged.FINAL | BEST)
     logged.log.on_trial_complete(0, [], trial)
@@ -190,9 +192,9 @@ def test_a_fold_that_has_ended_keeps_its_end_where_its_trial_goes_on_later(logge
 
 def test_a_trial_has_fitted_into_memory_after_an_epoch_of_its_first_fold(logged):
     trial = logged.start()
-    assert [each.fitted for each in logged.store.unfinished()] == [False]
+    assert [each.resumption.fitted for each in logged.store.unfinished()] == [False]
     fold_epoch(logged, trial, 0, 1, 0.9)
-    assert [each.fitted for each in logged.store.unfinished()] == [True]
+    assert [each.resumption.fitted for each in logged.store.unfinished()] == [True]
 
 
 def test_a_halved_trial_has_not_fitted_before_the_new_score_of_its_fold_is_logged(logged, monkeypatch):
@@ -205,7 +207,7 @@ def test_a_halved_trial_has_not_fitted_before_the_new_score_of_its_fold_is_logge
     monkeypatch.setattr(logged.tracker, "start_over", killed)
     with pytest.raises(KeyboardInterrupt):
         fold_epoch(logged, trial, 0, 1, 0.8)
-    assert [each.fitted for each in logged.store.unfinished()] == [False]
+    assert [each.resumption.fitted for each in logged.store.unfinished()] == [False]
 
 
 @pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.STOPPED, TrialState.INTERRUPTED])
@@ -230,9 +232,9 @@ def test_a_fold_that_a_killed_run_was_training_ends_as_its_trial_does_where_that
 def test_folds_that_are_whole_are_not_taken_for_one_that_was_cut_off(logged):
     trial = logged.start()
     fold_epoch(logged, trial, 0, 1, 0.9)
-    assert [each.fold for each in logged.store.unfinished()] == [0]
+    assert [each.resumption.fold for each in logged.store.unfinished()] == [0]
     fold_end(logged, trial, 0, 0.9, 0.9)
-    assert [each.fold for each in logged.store.unfinished()] == [None]
+    assert [each.resumption.fold for each in logged.store.unfinished()] == [None]
 
 
 def test_what_the_folds_of_a_trial_would_go_on_from_is_removed_once_it_has_ended(logged):

@@ -71,7 +71,7 @@ def test_trials_are_recorded_though_what_shows_them_can_no_longer_be_written(log
 
 
 def test_epochs_are_counted_where_each_has_several_evaluations(logged):
-    logged.log._evals_per_epoch = 4
+    logged.log._recorder._evals_per_epoch = 4
     stopped, finished = logged.start(), logged.start()
     for trial in (stopped, finished):
         for evaluation in (1, 2, 3):
@@ -195,15 +195,6 @@ def test_a_trial_whose_actor_died_is_failed_with_the_first_line_of_the_error(log
     assert logged.record(trial).reason == logged.run(trial).reason == reason
 
 
-def test_a_best_epoch_whose_report_was_lost_with_a_worker_is_kept_all_the_same(logged):
-    trial = logged.start()
-    logged.epoch(trial, 1, 0.5)
-    logged.epoch(trial, 4, 0.6, **logged.FINAL | {"best_epoch": 3})
-    logged.log.on_trial_complete(0, [], trial)
-    assert logged.record(trial).scores_by_epoch == {1: 0.5, 3: 0.8, 4: 0.6}
-    assert logged.record(trial).task_scores == {"mood": 0.8}
-
-
 def test_a_trial_that_is_tried_again_stays_one_trial(logged):
     trial = logged.start()
     logged.epoch(trial, 1, 0.5)
@@ -278,7 +269,7 @@ def test_checkpoints_that_cannot_be_removed_cost_a_warning_and_nothing_else(logg
     def refused() -> None:
         raise StorageError(Fault("best", "be written whole", "Read-only file system", "name another folder"))
 
-    logged.log._prune = refused
+    logged.log._ender._prune = refused
     trial = logged.start()
     logged.epoch(trial, 1, 0.8, **logged.FINAL)
     logged.log.on_trial_complete(0, [], trial)
@@ -290,7 +281,7 @@ def test_a_driver_that_finds_another_in_its_place_when_it_prunes_ends(logged):
     def taken_over() -> None:
         raise ClaimLostError(Fault("the study", "be run by one driver", "another one", "let it go on"))
 
-    logged.log._prune = taken_over
+    logged.log._ender._prune = taken_over
     trial = logged.start()
     logged.epoch(trial, 1, 0.8, **logged.FINAL)
     logged.log.on_trial_complete(0, [], trial)

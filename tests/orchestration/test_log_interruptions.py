@@ -7,7 +7,6 @@ import time
 import pytest
 
 from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError
-from tutti.orchestration.broker.messages import trial_config
 from tutti.records import TrialState
 
 
@@ -55,8 +54,7 @@ def test_a_stop_whose_driver_dies_before_the_trial_s_end_is_stored_is_known_to_t
     logged.epoch(overtime, 1, 0.5, done=True, stopped="had trained for 2 h of at most 2")
     logged.epoch(running, 1, 0.5, done=False)
     logged.epoch(finished, 2, 0.8, done=True, **logged.FINAL)
-    configs = [trial_config(proposal) for proposal in logged.store.unfinished()]
-    assert [config.get("stopping") for config in configs] == [3, None, None, None]
+    assert [proposal.resumption.stopping for proposal in logged.store.unfinished()] == [3, 0, 0, 0]
 
 
 def test_an_end_that_cannot_be_kept_ends_the_study_and_leaves_the_trial_to_be_resumed(logged, monkeypatch):
@@ -111,7 +109,7 @@ def test_the_seconds_of_a_trial_that_went_on_are_those_of_its_earlier_runs_too(l
     cut_off, now = logged.start(), time.time()
     logged.epoch(cut_off, 1, 0.5, began=1000.0 - 3600.0, at=1000.0)
     [left] = logged.store.unfinished()
-    assert left.seconds == 3600.0
+    assert left.resumption.seconds == 3600.0
     logged.log._running.clear()  # its driver is killed
     again = logged.go_on(left)
     logged.epoch(again, 2, 0.8, began=now - 60.0, at=now, **logged.FINAL)
@@ -125,7 +123,7 @@ def test_the_seconds_of_a_trial_that_was_tried_again_are_those_of_every_attempt(
     for epoch, (began, at) in enumerate(((100.0, 90.0), (100.0, 80.0), (50.0, 40.0), (20.0, 15.0)), start=1):
         logged.epoch(trial, epoch, 0.5, began=now - began, at=now - at)
     [left] = logged.store.unfinished()
-    assert left.seconds == pytest.approx(20.0 + 10.0 + 5.0)
+    assert left.resumption.seconds == pytest.approx(20.0 + 10.0 + 5.0)
     logged.log.interrupt()
     assert logged.run(trial).metrics["seconds"][0] == pytest.approx(100.0, abs=5.0)  # with the time between them
 

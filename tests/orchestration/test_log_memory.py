@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tutti.orchestration.broker.messages import trial_config
 from tutti.records import TrialState
+
+
+def left(logged) -> list[tuple[str | None, bool]]:
+    """Of the trials that a later run would go on with, why their batches are halved, and whether they have fitted."""
+    known = [each.resumption for each in logged.store.unfinished()]
+    return [(each.halved, each.fitted) for each in known]
 
 
 def test_a_trial_whose_batch_was_halved_keeps_that_for_its_next_run_and_shows_it(logged, capsys):
     trial = logged.start()
     logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
     assert capsys.readouterr().out == "t0000: starts again with half the batch, out of memory: no memory\n"
-    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", False)]
+    assert left(logged) == [("no memory", False)]
     logged.epoch(trial, 1, 0.8)
-    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", True)]
+    assert left(logged) == [("no memory", True)]
     logged.epoch(trial, 2, 0.8, **logged.FINAL)
     logged.log.on_trial_complete(0, [], trial)
     assert logged.record(trial).state is TrialState.FINISHED
@@ -25,7 +30,7 @@ def test_a_trial_whose_batch_was_halved_in_a_later_stage_is_as_one_that_has_comp
     trial = logged.start()
     logged.epoch(trial, 1, 0.8, ends_stage=True)
     logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
-    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", False)]
+    assert left(logged) == [("no memory", False)]
     assert logged.record(trial).scores_by_epoch == {}
 
 
@@ -62,30 +67,11 @@ def test_a_halved_trial_whose_driver_is_killed_as_it_logs_the_first_score_begins
             logged.epoch(trial, 1, 0.6, at=1101.0)
     logged.log._running.clear()  # its driver is dead
     again = logged.go_on(logged.store.unfinished()[0])
-    assert again.config["anew"]  # from saved states it would only repeat this score, and start over no more
+    assert again.config[
+        "resumption"
+    ].begins_anew  # from saved states it would only repeat this score, and start over no more
     logged.epoch(again, 1, 0.7, at=1201.0)
     assert logged.run(trial).metrics["validation_score"] == {1: 0.7}
-
-
-def test_a_driver_killed_between_the_two_marks_of_a_halving_leaves_no_trial_that_is_halved_and_has_fitted(
-    logged, monkeypatch
-):
-    bind, bound = logged.store.bind, []
-
-    def killed_between(key: str, **attributes: object) -> None:
-        first, *others = attributes.items()
-        bind(key, **dict([first]))
-        bound.append(first)
-        if others:
-            raise KeyboardInterrupt
-
-    trial = logged.start()
-    logged.epoch(trial, 1, 0.5, ends_stage=True, at=1001.0)
-    monkeypatch.setattr(logged.store, "bind", killed_between)
-    with pytest.raises(KeyboardInterrupt):
-        logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
-    (left,) = logged.store.unfinished()
-    assert (left.halved, left.fitted) == (None, False)
 
 
 @pytest.mark.parametrize("parts", [0, 1, 3])
@@ -94,7 +80,7 @@ def test_a_trial_that_begins_anew_with_half_its_batch_has_the_scores_of_that_alo
     logged.epoch(trial, 1, 0.8, whole=False)
     logged.epoch(trial, 2, 0.9, whole=False)
     logged.log.on_trial_result(0, [], trial, {"halved": "no memory"})
-    assert [(each.halved, each.fitted) for each in logged.store.unfinished()] == [("no memory", False)]
+    assert left(logged) == [("no memory", False)]
     scores = {1: 0.5, 2: 0.7, 3: 0.6}
     for part in range(1, parts + 1):
         logged.epoch(trial, part, scores[part], whole=False)
@@ -119,18 +105,18 @@ def test_a_trial_that_begins_anew_with_half_its_batch_has_the_scores_of_that_alo
 def test_a_trial_has_once_fitted_into_memory_from_its_first_whole_epoch_on_in_later_runs_too(logged, whole, fits):
     trial = logged.start()
     logged.epoch(trial, 1, 0.5, whole=whole)
-    assert [each.fitted for each in logged.store.unfinished()] == [fits]
+    assert [fitted for _, fitted in left(logged)] == [fits]
     logged.epoch(trial, 2, 0.6, whole=True)
     logged.epoch(trial, 3, 0.6, whole=False)
-    assert [each.fitted for each in logged.store.unfinished()] == [True]
+    assert [fitted for _, fitted in left(logged)] == [True]
 
 
 def test_later_runs_know_of_a_stage_that_a_trial_has_completed_no_epoch_of(logged):
-    trial, left = logged.start(), []
+    trial, known = logged.start(), []
     for epoch, evaluation in enumerate(({"ends_stage": True}, {"whole": False}, {}), start=1):
         logged.epoch(trial, epoch, 0.5, **evaluation)
-        left += [trial_config(each).get("in_new_stage", False) for each in logged.store.unfinished()]
-    assert left == [True, True, False]
+        known += [each.resumption.in_new_stage for each in logged.store.unfinished()]
+    assert known == [True, True, False]
 
 
 def test_a_trial_that_does_not_fit_into_memory_has_failed_and_samplers_learn_from_it(logged, tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from broker_calls import trial
 from ray.exceptions import ActorDiedError, OutOfMemoryError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
@@ -180,11 +181,10 @@ def test_a_trial_that_begins_anew_forgets_its_states_and_cuts_its_batches(tmp_pa
     folder = StudyFolder(tmp_path)
     state = folder.trial("t0000").resume / "stage-0-step-3"
     state.mkdir(parents=True)
-    trial = {"key": "t0000", "number": 0, "parameters": {}, "halved": "no memory"}
     reports: list[Any] = []
-    train_trial(study, folder, trial, tell=reports.append)
+    train_trial(study, folder, trial(0, halved="no memory", fitted=True), tell=reports.append)
     assert state.is_dir()  # of the smaller batches: to go on from
-    train_trial(study, folder, {**trial, "anew": True}, tell=reports.append)
+    train_trial(study, folder, trial(0, halved="no memory"), tell=reports.append)
     assert not state.parent.exists()
     assert all(report["infeasible"] and "a batch of one row" in report["failed"] for report in reports)
     assert len(reports) == 2

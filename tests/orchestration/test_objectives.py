@@ -17,6 +17,7 @@ from tutti.errors import StorageError
 from tutti.orchestration.driver.objectives import Measure
 from tutti.records import CheckpointRecord, TrialState
 from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import Resumption
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 
@@ -36,7 +37,7 @@ def store(tmp_path) -> StudyStore:
 @pytest.fixture
 def measured(logged, store):
     """The log of a study of all objectives."""
-    logged.log._measure = Measure(ALL, folder=logged.folder, store=store, tasks=[MOOD])
+    logged.log._ender._measure = Measure(ALL, folder=logged.folder, store=store, tasks=[MOOD])
     return logged
 
 
@@ -129,7 +130,7 @@ def test_a_gain_counts_the_trials_that_were_told_as_finished_before_and_no_other
     third = measured.start()
     put(measured, third, slice(200, 300))
     assert again(third.config["key"], seconds=0, parameters=0)["gain"] == pytest.approx(
-        measured.log._measure(third.config["key"], seconds=0, parameters=0)["gain"]
+        measured.log._ender._measure(third.config["key"], seconds=0, parameters=0)["gain"]
     )
 
 
@@ -145,7 +146,7 @@ def test_an_earlier_trial_whose_predictions_cannot_be_read_is_left_out_of_the_en
         put(measured, trial, slice(0, 45))
     finish(measured, damaged, 0.85)
     shutil.rmtree(measured.folder.bank / damaged.config["key"])
-    measured.log._measure = Measure(ALL, folder=measured.folder, store=store, tasks=[MOOD])  # of a resumed study
+    measured.log._ender._measure = Measure(ALL, folder=measured.folder, store=store, tasks=[MOOD])  # of a resumed study
     finish(measured, sound, 0.85)
     assert measured.record(sound).measured["gain"] == 0  # as of the first one
     assert "The trial t0001 is left out of the ensemble" in caplog.text
@@ -155,7 +156,7 @@ def test_the_seconds_are_those_of_all_attempts_up_to_their_last_reports(measured
     trial = measured.start()
     measured.epoch(trial, 1, 0.5, began=991.0)  # told at 1001
     measured.epoch(trial, 2, 0.5, began=991.0)
-    assert [proposal.seconds for proposal in measured.store.unfinished()] == [11.0]
+    assert [proposal.resumption.seconds for proposal in measured.store.unfinished()] == [11.0]
     put(measured, trial, slice(0, 45))
     finish(measured, trial, 0.85, began=1000.0)  # by other workers
     assert measured.record(trial).measured["seconds"] == 11.0 + 1.0
@@ -165,7 +166,7 @@ def test_the_seconds_of_a_resumed_trial_go_on_from_those_of_earlier_runs(measure
     trial = measured.start()
     put(measured, trial, slice(0, 45))
     measured.log.interrupt()
-    trial.config["trained"] = 100.0
+    trial.config["resumption"] = Resumption(seconds=100.0)
     measured.log.on_trial_start(0, [], trial)
     finish(measured, trial, 0.85)
     assert measured.record(trial).measured["seconds"] == 160.0
@@ -176,5 +177,5 @@ def test_predictions_of_the_best_trials_alone_are_kept(measured, monkeypatch):
     for wrong in (60, 30, 45, 90):
         trial = measured.start()
         finish(measured, trial, put(measured, trial, slice(0, wrong)))
-    measured.log._measure("t0003", seconds=0, parameters=0)
-    assert [score for score, _ in measured.log._measure._best["mood"]] == [0.9, 0.85]
+    measured.log._ender._measure("t0003", seconds=0, parameters=0)
+    assert [score for score, _ in measured.log._ender._measure._best["mood"]] == [0.9, 0.85]

@@ -132,8 +132,8 @@ def fails_in_many_ways(study: StudyConfig, folder: StudyFolder, trial: dict[str,
     """
     file = folder.path / "tries"
     tries = file.read_text().splitlines() if file.exists() else []
-    file.write_text("\n".join([*tries, f"{trial['key']} {'halved' if 'halved' in trial else 'whole'}"]))
-    if trial["number"] == 0 and "halved" not in trial:
+    file.write_text("\n".join([*tries, f"{trial['key']} {'halved' if trial['resumption'].halved else 'whole'}"]))
+    if trial["number"] == 0 and not trial["resumption"].halved:
         bytearray(1 << 62)
     if trial["number"] == 1:
         torch.empty(1 << 62, dtype=torch.uint8)
@@ -160,7 +160,7 @@ def test_a_trial_is_tried_again_with_half_its_batch_after_it_ran_out_of_memory_a
     assert (folder.path / "tries").read_text().splitlines() == tries
     stored = optuna.load_study(study_name="s", storage=folder.optuna_url).trials
     assert [trial.constraints for trial in stored] == [{}, {"memory": 1.0}, {}, {}]
-    assert "MemoryError" in stored[0].user_attrs["halved"]
+    assert "MemoryError" in stored[0].user_attrs["resumption"]["halved"]
 
 
 def scores_hidden_gpus(study: StudyConfig, folder: StudyFolder, trial: dict[str, Any], *, tell: Any) -> None:

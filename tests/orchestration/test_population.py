@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_calls import trial
 
 from tutti.config.space import Categorical, SearchSpace
 from tutti.orchestration.broker.broker import Broker
@@ -134,7 +135,7 @@ def test_exchanges_do_not_depend_on_the_order_in_which_equal_trials_reported():
 
 async def submit(broker: Broker, count: int) -> None:
     for key, parameters in points(count).items():
-        await broker.submit({"key": key, "number": int(key[1:]), "parameters": parameters})
+        await broker.submit(trial(int(key[1:])) | {"parameters": parameters})
 
 
 async def train(broker: Broker, epoch: int, score: float | None = None, pool: str = "one") -> str:
@@ -258,8 +259,8 @@ def test_what_a_donor_has_switched_off_is_not_switched_on_nor_the_other_way_roun
 async def test_a_trial_goes_on_from_none_whose_epochs_have_other_batches():
     broker = Broker(0, population())
     for key, parameters in points(4).items():
-        halved = {"halved": "it ran out of memory"} if key == "t0003" else {}  # the best one
-        await broker.submit({"key": key, "number": int(key[1:]), "parameters": parameters, **halved})
+        halved = "it ran out of memory" if key == "t0003" else None  # the best one
+        await broker.submit(trial(int(key[1:]), halved=halved) | {"parameters": parameters})
     for _ in range(4):
         await train(broker, 1)
     report = await broker.next_report("t0000", 1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from broker_calls import trial
 
 from tutti.config.study import StudyConfig
 from tutti.orchestration.driver.schedulers import longest_training, make_scheduler
@@ -33,13 +34,13 @@ class Trials:
     scheduler: Any
     added: dict[int, Any] = field(default_factory=dict)
 
-    def add(self, number: int, **config: Any) -> None:
+    def add(self, number: int, **resumption: Any) -> None:
         @dataclass(eq=False)
         class Trial:
             trial_id: str
             config: dict[str, Any]
 
-        self.added[number] = Trial(f"ray{number}", {"key": f"t{number:04d}", **config})
+        self.added[number] = Trial(f"ray{number}", trial(number, **resumption))
         self.scheduler.on_trial_add(None, self.added[number])
 
     def report(self, number: int, epoch: int, score: float, **more: Any) -> str:

@@ -9,6 +9,7 @@ from ray.tune.search import Searcher
 from tutti.orchestration.driver.searcher import StoreSearcher
 from tutti.records import TrialState
 from tutti.search.limits import Ending
+from tutti.search.trial_attributes import Resumption
 
 
 def test_unfinished_trials_come_first_then_new_ones_then_the_end(store):
@@ -28,14 +29,6 @@ def test_what_tune_tells_it_changes_nothing_in_the_store(store):
     searcher.suggest("ray0")
     searcher.on_trial_complete("ray0", {"score": 0.9}, error=False)
     assert [record.state for record in store.records()] == [TrialState.RUNNING]
-
-
-def test_a_suggestion_is_bound_to_its_key_and_to_ray_s_trial(store, tmp_path):
-    import optuna
-
-    StoreSearcher(store, unfinished=[], new=1).suggest("ray0")
-    trial = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'optuna.db'}").trials[0]
-    assert (trial.user_attrs["key"], trial.user_attrs["ray_trial"]) == ("t0000", "ray0")
 
 
 def test_tune_s_snapshot_holds_nothing_of_the_store(store):
@@ -63,20 +56,11 @@ def test_trials_that_were_cut_off_run_to_their_end_in_a_study_out_of_patience(st
     assert searcher.suggest("ray1") is None
 
 
-def test_a_trial_goes_on_with_the_batch_that_it_had(store):
-    first, second = store.ask(), store.ask()
-    store.bind(first.key, halved="no memory")
-    store.bind(second.key, fitted=True)
+def test_a_trial_goes_on_with_what_is_known_of_it_and_begins_anew_where_its_halved_batch_has_not_fitted(store):
+    known = [Resumption(halved="no memory"), Resumption(halved="no memory", fitted=True), Resumption(fitted=True)]
+    for resumption in known:
+        store.keep(store.ask().key, resumption)
     searcher = StoreSearcher(store, unfinished=store.unfinished(), new=1)
-    suggested = [searcher.suggest(f"ray{number}") for number in range(3)]
-    flags = [{name: each[name] for name in ("halved", "fitted") if name in each} for each in suggested]
-    assert flags == [{"halved": "no memory"}, {"fitted": True}, {}]
-
-
-def test_a_halved_trial_that_was_cut_off_before_its_first_whole_epoch_begins_anew_and_later_goes_on(store):
-    cut_off, trained = store.ask(), store.ask()
-    for each, whole in ((cut_off, False), (trained, True)):
-        store.bind(each.key, halved="no memory", fitted=whole)
-        store.report(each.key, epoch=1, score=0.5, task_scores={})
-    searcher = StoreSearcher(store, unfinished=store.unfinished(), new=0)
-    assert [searcher.suggest(f"ray{number}").get("anew") for number in range(2)] == [True, None]
+    suggested = [searcher.suggest(f"ray{number}")["resumption"] for number in range(4)]
+    assert suggested == [*known, Resumption()]
+    assert [each.begins_anew for each in suggested] == [True, False, False, False]

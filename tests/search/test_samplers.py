@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import get_args
 
 import numpy as np
 import optuna
@@ -15,14 +14,15 @@ from optuna.trial import create_trial
 
 from tutti.config.conditions import applies
 from tutti.config.points import grid, value_fault
+from tutti.config.search_facts import LEARNING, SAMPLERS
 from tutti.config.space import SearchSpace
-from tutti.config.study import LEARNING, Sampler
 from tutti.records import TrialState
 from tutti.search import space as search_space
 from tutti.search import study_store
 from tutti.search.samplers import POPULATION, STARTUP_TRIALS, _CmaEs, _WithUnfinished
+from tutti.search.trial_attributes import Resumption
 
-ALL = get_args(Sampler)
+ALL = tuple(SAMPLERS)
 MANY = STARTUP_TRIALS + POPULATION
 
 
@@ -338,6 +338,6 @@ def test_a_score_that_was_reached_with_parameters_of_another_trial_is_not_held_t
     for proposal in [store.ask() for _ in range(20)]:
         rate = proposal.parameters["rate"]
         if rate > 0.7:
-            store.exchange(proposal.key, epoch=1, donor="t0000", parameters={"rate": 0.1})
+            store.keep(proposal.key, Resumption(exchanges=({"epoch": 1, "parameters": {"rate": 0.1}},)))
         store.finish(proposal.key, state=TrialState.FINISHED, score=1.2 if rate > 0.7 else 1 - rate)
     assert sum(store.ask().parameters["rate"] for _ in range(6)) / 6 < 0.4

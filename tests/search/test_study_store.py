@@ -18,6 +18,7 @@ from tutti.errors import StorageError, StudyError
 from tutti.records import TrialState
 from tutti.search.samplers import STARTUP_TRIALS
 from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import Resumption
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_a_driver_asks_once_for_each_write_whether_the_study_is_still_its_own(op
         call()
         return len(checks)
 
-    assert times(lambda: store.bind(key, ray_trial="abc")) == 1
+    assert times(lambda: store.keep(key, Resumption())) == 1
     assert times(lambda: store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})) == 2
     assert times(lambda: store.forget_reports(key)) == 1
     assert times(lambda: store.finish(key, state=TrialState.STOPPED)) == 2
@@ -103,30 +104,6 @@ def test_tables_that_another_optuna_has_made_are_a_fault_of_the_database(opened,
     for call in (opened, lambda: StudyStore.load(url, name="s")):
         with pytest.raises(StorageError, match="be read and written; got The runtime optuna version"):
             call()
-
-
-def test_a_deleted_trial_gives_its_key_to_no_other_and_keeps_the_study_from_going_on(opened, url):
-    store = opened()
-    for _ in range(3):
-        key = store.ask().key
-        store.bind(key, key=key)
-    store.close()
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        for table in ("trial_user_attributes", "trial_params"):
-            connection.execute(
-                text(f"DELETE FROM {table} WHERE trial_id IN (SELECT trial_id FROM trials WHERE number = 1)")
-            )
-        connection.execute(text("DELETE FROM trials WHERE number = 1"))
-    engine.dispose()
-    reader = StudyStore.load(url, name="s")
-    for trials in (reader.records(), reader.unfinished()):
-        assert [(trial.key, trial.number) for trial in trials] == [("t0000", 0), ("t0002", 2)]
-    reader.close()
-    with pytest.raises(
-        StudyError, match="hold every trial that began; got t0002 where t0001 was; restore the database"
-    ):
-        opened()
 
 
 @pytest.mark.parametrize("mend", [False, True])

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
+from typing import Any
 
 import optuna
 import pytest
 
 from tutti.errors import StudyError
 from tutti.records import TrialState
+from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import Resumption
 from tutti.search.warm_start import OlderStudy
 
 
@@ -70,16 +74,17 @@ def test_optuna_knows_each_end_by_its_own_state(opened, url):
     assert [record.score for record in store.records()] == [0.5, 0.5, 0.5]
 
 
-def test_a_repeated_report_or_end_changes_nothing(opened):
+def test_a_repeated_report_or_one_after_the_end_changes_nothing_and_a_trial_ends_once(opened):
     store = opened()
     key = store.ask().key
     store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})
     store.report(key, epoch=1, score=0.9, task_scores={"a": 0.9})
     store.finish(key, state=TrialState.STOPPED, reason="first", seconds=1.0)
     ended = store.records()
-    store.finish(key, state=TrialState.FAILED, reason="second", seconds=2.0)
+    with pytest.raises(RuntimeError, match="a trial that is stopped early cannot become failed"):
+        store.finish(key, state=TrialState.FAILED, reason="second", seconds=2.0)
     store.report(key, epoch=2, score=0.8, task_scores={})
-    store.bind(key, reason="third")
+    store.keep(key, Resumption(seconds=3.0))
     assert store.records() == ended
     assert (ended[0].score, ended[0].task_scores, ended[0].reason) == (0.5, {"a": 0.5}, "first")
 
@@ -91,11 +96,9 @@ def test_what_a_trial_that_begins_anew_had_reported_is_known_to_nobody(opened, u
     for each in (key, other):
         for part, score in ((1, 0.9), (2, 0.8)):
             store.report(each, epoch=part, score=score, task_scores={"a": score})
-    store.bind(key, halved="no memory")
     store.forget_reports(key)
     record = store.record(key)
     assert (record.score, record.task_scores, record.scores_by_epoch) == (None, {}, {})
-    assert [left.halved for left in store.unfinished()] == ["no memory", None]
     store.report(key, epoch=1, score=0.7, task_scores={"a": 0.7})
     for each in (key, other):
         store.finish(each, state=TrialState.STOPPED)
@@ -120,20 +123,12 @@ def test_a_trial_that_was_left_is_taken_up_where_it_was_in_the_fold_that_has_no_
 ):
     store = opened()
     key = store.ask().key
-    store.bind(key, fitted=True, in_new_stage=True, stopping=2, fold=1)
+    known = Resumption(halved="no memory", fitted=True, in_new_stage=True, stopping=2, seconds=12.5, fold=1)
+    store.keep(key, known)
     for part in range(1, folds_reported + 1):
         store.report(key, epoch=part, score=0.5, task_scores={})
     (left,) = store.unfinished()
-    assert (left.fitted, left.in_new_stage, left.stopping, left.fold) == (True, True, 2, fold)
-
-
-def test_a_stop_that_an_earlier_version_stored_is_at_the_last_score(opened):
-    store = opened()
-    key = store.ask().key
-    store.bind(key, stopping=True)
-    for fold in (1, 2):
-        store.report(key, epoch=fold, score=0.5, task_scores={})
-    assert [left.stopping for left in store.unfinished()] == [2]
+    assert left.resumption == replace(known, fold=fold)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -158,14 +153,6 @@ def test_a_finished_trial_without_a_score_fails_rather_than_runs_for_ever(opened
     assert "not a finite number" in record.reason
 
 
-def test_bound_attributes_are_kept_with_the_trial(opened, url):
-    store = opened()
-    key = store.ask().key
-    store.bind(key, ray_trial="abc", mlflow_run="def")
-    attributes = optuna.load_study(storage=url, study_name="s").trials[0].user_attrs
-    assert (attributes["ray_trial"], attributes["mlflow_run"]) == ("abc", "def")
-
-
 def test_an_unknown_trial_is_a_study_error(opened):
     store = opened()
     for key in ("t0009", "nonsense"):
@@ -187,12 +174,16 @@ def test_a_trial_has_ended_when_it_did_whatever_the_time_zone_of_the_machine_tha
     assert before <= record.ended <= time.time()
 
 
+def exchange(store: StudyStore, key: str, epoch: int, donor: str, parameters: dict[str, Any]) -> None:
+    [left] = [each for each in store.unfinished() if each.key == key]
+    store.keep(key, left.resumption.exchanged({"epoch": epoch, "donor": donor, "parameters": parameters}))
+
+
 def test_a_trial_that_started_over_has_the_exchanges_that_came_then_and_none_that_are_void(opened):
     store = opened()
     proposal = store.ask()
     for epoch, dropout in ((1, 0.1), (2, 0.2), (3, 0.3), (2, 0.4)):
-        parameters = {**proposal.parameters, "dropout": dropout}
-        store.exchange(proposal.key, epoch=epoch, donor="t0007", parameters=parameters)
+        exchange(store, proposal.key, epoch, "t0007", {**proposal.parameters, "dropout": dropout})
     assert [each["epoch"] for each in store.records()[0].exchanges] == [1, 2]
     assert [left.parameters["dropout"] for left in store.unfinished()] == [0.4]
 
@@ -201,12 +192,11 @@ def test_a_trial_that_went_on_from_another_one_is_taken_up_again_with_what_it_ha
     store = opened()
     proposal = store.ask()
     later = {**proposal.parameters, "dropout": 0.25}
-    store.exchange(proposal.key, epoch=1, donor="t0007", parameters=proposal.parameters)
+    exchange(store, proposal.key, 1, "t0007", proposal.parameters)
     for _ in range(2):  # a restarted driver may repeat the call
-        store.exchange(proposal.key, epoch=2, donor="t0003", parameters=later)
+        exchange(store, proposal.key, 2, "t0003", later)
     assert [left.parameters for left in store.unfinished()] == [later]
     store.finish(proposal.key, state=TrialState.FINISHED, score=0.5)
-    store.exchange(proposal.key, epoch=3, donor="t0001", parameters={})
     (record,) = store.records()
     assert [(each["epoch"], each["donor"]) for each in record.exchanges] == [(1, "t0007"), (2, "t0003")]
     assert record.exchanges[1]["parameters"] == later

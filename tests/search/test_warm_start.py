@@ -13,6 +13,7 @@ from tutti.config.study import LEARNING
 from tutti.errors import StudyError
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import Resumption
 from tutti.search.warm_start import OlderStudy, add_older_trials, fitting_trials
 
 TRIALS = 30  # finished ones
@@ -92,7 +93,7 @@ def test_a_trial_that_went_on_from_another_s_checkpoint_is_left_out_since_its_sc
     for number, score in enumerate((0.5, 0.9)):
         key = store.ask().key
         if number:
-            store.exchange(key, epoch=1, donor="t0000", parameters={"dropout": 0.1})
+            store.keep(key, Resumption(exchanges=({"epoch": 1, "parameters": {"dropout": 0.1}},)))
         store.finish(key, state=TrialState.FINISHED, score=score)
     assert [trial.value for trial in fitting_trials(OlderStudy("old", url), space, fixed={})] == [0.5]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import uuid
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,8 +20,6 @@ from tutti.errors import Fault, StorageError, nearest
 from tutti.files import check_no_link, is_plain, write_whole
 from tutti.records import CheckpointRecord
 from tutti.tasks.predictions import Predictions
-
-logger = logging.getLogger(__name__)
 
 _METADATA = "record.json"
 _ATTEMPTS = 10  # an entry may be replaced while it is read; it is then looked up again
@@ -64,7 +61,6 @@ class Bank:
         else:
             self._fs, base = fs.LocalFileSystem(), str(Path(root).absolute())
         self._base = base.rstrip("/")
-        self._told: set[str] = set()  # records cut short that were warned of
 
     def put(self, record: CheckpointRecord, predictions: Mapping[str, Mapping[str, Predictions]]) -> None:
         """Stores a checkpoint's predictions (task to part to predictions) and replaces any earlier entry of its key.
@@ -220,67 +216,24 @@ class Bank:
         return entries[key]
 
     def _entries(self, under: str) -> dict[str, _Entry]:
-        """The newest complete entry of every key below ``under`` (a key, or ``""`` for all).
-
-        Beside a put, a listing may miss both the version that goes and the one that comes, so a key without a complete
-        version is listed again.
-        """
-        entries, others = self._listed(under)
-        doubtful = {path.split("/")[0] for path in others} | ({under} if under not in ("", *entries) else set())
-        for key in sorted(doubtful):
-            entries |= self._listed_until_settled(key, {path for path in others if path.split("/")[0] == key})
-        return entries
-
-    def _listed_until_settled(self, key: str, before: set[str]) -> dict[str, _Entry]:
-        """A key's newest complete entry; none once two listings in a row show the same folders without one."""
-        for _ in range(_ATTEMPTS):
-            entries, folders = self._listed(key)
-            if entries or folders == before - {key}:
-                return entries
-            before = folders
-        raise self._restless(key)
-
-    def _listed(self, under: str) -> tuple[dict[str, _Entry], set[str]]:
-        """One listing: the newest complete entry of every key, and the folders of the other keys."""
+        """The newest complete entry of every key below ``under`` (a key, or ``""`` for all)."""
         for _ in range(_ATTEMPTS):
             with suppress(FileNotFoundError):  # replaced between listing and reading: retry
-                cut: list[str] = []
-                paths = self._paths(under)
-                entries = {entry.folder.split("/")[0]: entry for entry in self._complete_entries(paths, cut)}
-                self._tell_of(cut, standing=entries)
-                return entries, {path for path in paths if path.count("/") <= 1 and path.split("/")[0] not in entries}
-        raise self._restless(under)
+                return {entry.record.key: entry for entry in self._complete_entries(self._paths(under))}
+        got, remedy = "entries that come and go", "try again"
+        raise StorageError(Fault(self._shown(under), "hold still while it is read", got, remedy))
 
-    def _restless(self, under: str) -> StorageError:
-        return StorageError(
-            Fault(self._shown(under), "hold still while it is read", "entries that come and go", "try again")
-        )
-
-    def _tell_of(self, cut: Sequence[str], *, standing: Container[str]) -> None:
-        """Warns once of each record that was cut short; ``standing`` are the keys that have a complete entry."""
-        for path in cut:
-            if path not in self._told:
-                self._told.add(path)
-                key = path.split("/")[0]
-                without = f"trial {key} has no vote until the file is restored from a copy"
-                outcome = "another version of its predictions stands" if key in standing else without
-                logger.warning("%s is cut short: %s", self._shown(path), outcome)
-
-    def _complete_entries(self, paths: Iterable[str], cut: list[str]) -> Iterator[_Entry]:
-        """All complete versions in a listing, the newest of each key last; adds records cut short to ``cut``."""
+    def _complete_entries(self, paths: Iterable[str]) -> Iterator[_Entry]:
+        """All complete versions in a listing, the newest of each key last."""
         for path in sorted(_metadata_of(paths), key=lambda path: (_version(path), path)):
             try:
                 metadata = json.loads(self._read(path))
             except ValueError:
-                cut.append(path)
                 continue
             try:
-                record = record_of(metadata)
+                yield _Entry(path.rsplit("/", 1)[0], metadata, record_of(metadata))
             except ValueError as error:
                 raise self._damaged(path, str(error), kind="record") from error
-            if record.key != path.split("/")[0]:  # a copied or renamed folder would give its trial a second vote
-                raise self._damaged(path, f"the record of {record.key}", kind="record")
-            yield _Entry(path.rsplit("/", 1)[0], metadata, record)
 
     def _paths(self, under: str) -> list[str]:
         """All paths below ``under``, relative to the root."""

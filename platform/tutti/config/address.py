@@ -9,23 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from tutti.errors import Fault
+from tutti.errors import PASSWORD, Fault
 
 if TYPE_CHECKING:
     from requests import Response
 
-_SERVER_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*(?=@)")
-_DATABASE_PASSWORD = re.compile(r"(?<=://)([^/?#\s:@]*):(?:[^?\s]*|\S*)(?=@)")  # may contain "/", even "?" before "@"
 _STORAGE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")  # pathlib makes s3:/bucket of s3://bucket
 _VARIABLE = re.compile(r"\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Z_][A-Z0-9_]*)\})")  # as $SCRATCH or ${SCRATCH}, not a$b
 _FROM_GATEWAYS = {407, 502, 503, 504}  # statuses of one that cannot or may not pass a request on
-_PASSWORD_OPTION = re.compile(r"(?<=[?&])(?:ssl)?password=[^&#\s]*&?")
 
 
 def without_password(address: str) -> str:
     """The address as it may be shown and stored: without the password, but with the user."""
-    password = _SERVER_PASSWORD if address.startswith("http") else _DATABASE_PASSWORD
-    return _PASSWORD_OPTION.sub("", password.sub(r"\1", address)).rstrip("?&")
+    return PASSWORD.sub(lambda match: match[1] or match[2] or "", address).rstrip("?&")
 
 
 def with_variables(path: str) -> str:

@@ -6,22 +6,18 @@ All of them read the raw mapping, so that their faults are reported together wit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any
 
 from tutti.config.metric_facts import FACTS, KIND_WORDS, kind_fault, kind_of, kinds_of
 from tutti.config.paths import has_begun
 from tutti.config.raw import metric_of, metrics_of, objective_weights_of, section, tasks_of
+from tutti.config.search_facts import SCHEDULERS
 from tutti.config.stages import STAGES
-from tutti.config.study import CHANGING, TEXTS, Scheduler, Search
+from tutti.config.study import CHANGING, TEXTS, Search
 from tutti.config.training import LIMIT_KEYS
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, nearest
 
-_SETTINGS: dict[str, tuple[Scheduler, ...]] = {
-    "grace_epochs": ("asha", "hyperband", "median"),
-    "reduction_factor": ("asha", "hyperband"),
-    "exchange_epochs": ("pbt",),
-}
 MIN_POPULATION = 4  # trials, of which an exchange replaces one
 
 
@@ -203,18 +199,22 @@ def scheduler_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> l
     """
     search, defaults = section(raw, "search"), Search()
     by_default = defaults.scheduler if search.get("objectives", ["score"]) == ["score"] else "none"
-    scheduler = search.get("scheduler", by_default)
+    scheduler = str(search.get("scheduler", by_default))
+    users: dict[str, list[str]] = {}
+    for name, facts in SCHEDULERS.items():
+        for key in facts.settings:
+            users.setdefault(key, []).append(name)
     return [
         Fault(
             what(f"search.{key}"),
-            f"be used with the scheduler {' or '.join(schedulers)} only",
+            f"be used with the scheduler {' or '.join(names)} only",
             f"{show(search[key])} with the scheduler {scheduler}",
             "take it out, or name another scheduler",
         )
-        for key, schedulers in _SETTINGS.items()
+        for key, names in users.items()
         if search.get(key, getattr(defaults, key)) != getattr(defaults, key)
-        and scheduler in get_args(Scheduler)
-        and scheduler not in (*schedulers, "none")
+        and scheduler in SCHEDULERS
+        and scheduler not in (*names, "none")
     ]
 
 

@@ -11,8 +11,9 @@ from tutti.config.conditions import Values, applies, condition_faults, fixed_val
 from tutti.config.paths import has_begun
 from tutti.config.points import grid, is_finite, value_fault
 from tutti.config.raw import section
+from tutti.config.search_facts import LEARNING, SAMPLERS
 from tutti.config.space import Categorical, Distribution, sound_distributions
-from tutti.config.study import LEARNING, Objective, Search
+from tutti.config.study import Objective, Search
 from tutti.errors import Fault, nearest
 
 MAX_GRID_POINTS = 10_000  # nobody runs a larger grid to its end
@@ -90,9 +91,11 @@ def _objective_faults(search: Mapping[str, Any], *, begun: bool, what: What) -> 
         rule = "be none with other objectives: a scheduler sees the score alone, and would stop trials for it"
         remedy = "take it out, or have the objective score alone"
         faults.append(Fault(what("search.scheduler"), rule, str(search["scheduler"]), remedy))
-    if several and search.get("sampler") == "cmaes":
-        rule, remedy = "be one for several objectives", "name tpe, gp, nsgaii or nsgaiii, or have one objective"
-        faults.append(Fault(what("search.sampler"), rule, "cmaes, which is for one", remedy))
+    sampler = str(search.get("sampler"))
+    if several and sampler in SAMPLERS and not SAMPLERS[sampler].several_objectives:
+        *others, last = (name for name in LEARNING if SAMPLERS[name].several_objectives)
+        rule, remedy = "be one for several objectives", f"name {', '.join(others)} or {last}, or have one objective"
+        faults.append(Fault(what("search.sampler"), rule, f"{sampler}, which is for one", remedy))
     if search.get("warm_start") and "gain" in objectives:
         rule = "be left out with the objective gain: what a trial added to another study's ensemble says nothing here"
         faults.append(Fault(what("search.warm_start"), rule, "an older study", "take it out, or the objective gain"))

@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from tutti.config.metric_facts import FACTS, KindName, Needs, kind_of, nearest_metric
 from tutti.config.numbers import check_number
+from tutti.config.search_facts import Sampler, Scheduler
 from tutti.config.space import Choice, SearchSpace
 from tutti.config.template import parsed
 
@@ -28,10 +29,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes
 GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]
 LayoutName = Literal["competition", "glue", "table", "hub"]
 FormatName = Literal["competition", "glue", "csv"]
-Sampler = Literal["tpe", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc", "random", "grid"]
-Scheduler = Literal["asha", "hyperband", "median", "pbt", "none"]
 Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
-LEARNING = ("tpe", "gp", "cmaes", "nsgaii", "nsgaiii")  # samplers that learn from the scores of earlier trials
 
 TEXTS = ("text", "text_b")  # that split.group names in any layout: the first and the second text
 Weight = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]

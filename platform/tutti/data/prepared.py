@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
-from tutti.data.clean import text_groups_of
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import is_plain, whole_file, write_whole
 from tutti.tasks.kinds.columns import label_array
@@ -112,21 +110,6 @@ class Prepared:
             StorageError: if the file is missing or damaged, or the study has no folds.
         """
         return np.array(read_columns(self.parts[task]["train"].path, ["fold"])["fold"], dtype=np.int32)
-
-
-def was_drawn_by_task(prepared: Prepared) -> bool:
-    """Whether an earlier version drew tasks each by itself although they share texts, so that other rows are held out.
-
-    Raises:
-        StorageError: if a file is missing or damaged.
-    """
-    if "draw" in prepared.settings["split"] or len(prepared.tasks) == 1:
-        return False
-    rows = {task.name: [prepared.rows(task.name, part) for part in ("train", "validation")] for task in prepared.tasks}
-    texts = [
-        np.unique(own) for own in text_groups_of({name: pd.concat(parts) for name, parts in rows.items()}).values()
-    ]
-    return len(np.unique(np.concatenate(texts))) < sum(map(len, texts))
 
 
 def texts_hash(rows: DataFrame) -> str:

@@ -12,20 +12,13 @@ import numpy as np
 
 from tutti.ensembling.calibrate import fit_temperature, known_units, tempered
 from tutti.ensembling.methods.protocol import Combiner, Method
-from tutti.ensembling.methods.registry import METHODS
+from tutti.ensembling.methods.registry import METHODS, compared
 from tutti.ensembling.nested import MIN_TEXTS, Judged, Split, judge, on_label_scale, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
 from tutti.tasks.kinds.protocol import Kind, Tuner
 from tutti.tasks.scorer import Scorer
 
-MIN_TEXTS_GREEDY = 300
-"""Below this many rows of different texts ``auto`` does not try greedy selection, the method that overfits most."""
-
-# The more methods compete, the more often chance decides. Those that almost equal the mean of probabilities (score) or
-# lose to it (rank, hard) stay out: see benchmarks/auto_method.py. A correlation may gain from the mean of ranks.
-_AUTO_PROBABILITIES = ("stacking", "uniform", "greedy")
-_AUTO_VALUES = ("uniform", "rank", "greedy", "stacking")
 _INNER_REPEATS = 3  # foldings at most; in one alone, the option that wins often does so by chance
 _INNER_RESAMPLES = 100  # of the rows, for a standard error
 
@@ -164,7 +157,7 @@ class Procedure:
         votes, labels, groups = ballot.votes[voters[:, None], rows], ballot.labels[rows], ballot.groups[rows]
         first = ballot.first_of_texts(rows)
         method, tunes, combined = self._best_option(votes, labels, groups, first, ballot.score, seed)
-        rule = METHODS[method](ballot.score)
+        rule = METHODS[method].make(ballot.score)
         decision, temperature = None, 1.0
         if (kind.probabilistic or tunes) and len(np.unique(groups)) >= MIN_TEXTS:
             if combined is None:
@@ -209,7 +202,7 @@ class Procedure:
         for repeat, each in groupby(splits(strata, groups, repeats=repeats, seed=seed), key=itemgetter(0)):
             folds = list(each)
             for index, method in enumerate(self.methods):
-                combined = _cross_fitted(METHODS[method](score), votes, labels, folds)
+                combined = _cross_fitted(METHODS[method].make(score), votes, labels, folds)
                 if repeat == 0:
                     in_first_folding.append(combined)
                 judged[repeat, index - len(self.methods)] = score.judged(combined)
@@ -310,10 +303,5 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
 
 
 def auto_methods(kind: Kind, *, texts: int) -> tuple[str, ...]:
-    """The methods that ``auto`` compares, its default first: the mean alone below ``MIN_TEXTS`` rows of different
-    texts, and no greedy selection below ``MIN_TEXTS_GREEDY``.
-    """
-    if texts < MIN_TEXTS:
-        return ("uniform",)
-    names = _AUTO_PROBABILITIES if kind.probabilistic else _AUTO_VALUES
-    return tuple(name for name in names if name != "greedy" or texts >= MIN_TEXTS_GREEDY)
+    """The methods that ``auto`` compares, its default first: below ``MIN_TEXTS`` rows of different texts, the mean."""
+    return compared(probabilities=kind.probabilistic, texts=texts) if texts >= MIN_TEXTS else ("uniform",)

@@ -17,16 +17,15 @@ from tutti.search import database
 from tutti.search.database import OWNER, has_other_owner
 from tutti.search.grid import is_waiting
 from tutti.search.objectives import DIRECTIONS
-from tutti.search.trial_attributes import number_of, trial_key
+from tutti.search.trial_attributes import trial_key
 from tutti.search.warm_start import is_older
 
-_OBJECTIVES = "objectives"  # a study attribute of earlier versions, unless the score is the only objective
 OF_ANOTHER_FOLDER = "one of that name, of another folder"
 
 
 def objectives_of(study: optuna.Study) -> list[Objective]:
     """The objectives of a stored study, in the order of its trials' values."""
-    return cast(list[Objective], study.metric_names or study.user_attrs.get(_OBJECTIVES, ["score"]))
+    return cast(list[Objective], study.metric_names or ["score"])
 
 
 def set_objectives(study: optuna.Study, objectives: Sequence[Objective]) -> None:
@@ -96,15 +95,6 @@ def set_owner(study: optuna.Study, owner: str) -> None:
         remedy = "give `study:` another name, or remove that one with `optuna delete-study`"
         raise StudyError(Fault(f"the study {study.study_name!r}", "be new in its database", got, remedy))
     study.set_user_attr(OWNER, owner)
-
-
-def check_keys(name: str, trials: Sequence[FrozenTrial]) -> None:
-    """Raises StudyError where a trial was deleted: the later ones would go on as the trials before them."""
-    for place, trial in enumerate(trials):
-        if (number := number_of(trial, place)) != place:
-            got = f"{trial_key(number)} where {trial_key(place)} was"
-            remedy = "restore the database from a copy, or start a study under a new name"
-            raise StudyError(Fault(f"the database of the study {name!r}", "hold every trial that began", got, remedy))
 
 
 def check_space(name: str, trials: list[FrozenTrial], space: dict[str, BaseDistribution]) -> None:

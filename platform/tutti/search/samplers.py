@@ -24,16 +24,23 @@ from optuna.samplers import (
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from tutti.config.search_facts import Sampler
 from tutti.config.space import SearchSpace
-from tutti.config.study import Sampler
 from tutti.search.space import distributions
-from tutti.search.trial_attributes import EXCHANGES, ended_at, violates
+from tutti.search.trial_attributes import ending, resumption, violates
 
 STARTUP_TRIALS = 5
 """Random trials before TPE or GP takes over. Optuna's 10 would never let them act in our default budget of 8 trials."""
 
 POPULATION = 10
 """Population size of NSGA-II and NSGA-III. Optuna's 50 is more than most studies have trials."""
+
+
+_GENETIC = {"nsgaii": NSGAIISampler, "nsgaiii": NSGAIIISampler}
+
+
+def _genetic(name: str, seed: int) -> BaseSampler:
+    return _GENETIC[name](seed=seed, population_size=POPULATION)
 
 
 def make_sampler(name: Sampler, *, seed: int, space: SearchSpace, older: Sequence[FrozenTrial]) -> BaseSampler:
@@ -49,22 +56,16 @@ def make_sampler(name: Sampler, *, seed: int, space: SearchSpace, older: Sequenc
         "tpe": partial(_tpe, group=True),
         "gp": _Gp,
         "cmaes": lambda seed: _CmaEs(seed=seed, unconditional=unconditional, older=older),
-        "nsgaii": lambda seed: NSGAIISampler(seed=seed, population_size=POPULATION),
-        "nsgaiii": lambda seed: NSGAIIISampler(seed=seed, population_size=POPULATION),
+        **{name: partial(_genetic, name) for name in _GENETIC},
         "random": RandomSampler,
         "grid": RandomSampler,  # every point is enqueued in full: nothing is left to sample
     }
     return _QuasiMonteCarlo(seed, distributions(space)) if name == "qmc" else _SeededByTrial(makers[name], seed=seed)
 
 
-GENERATIONAL: tuple[Sampler, ...] = ("cmaes", "nsgaii", "nsgaiii")
-"""Samplers that learn only from trials with a generation, which a trial gets when all its keys are sampled together."""
-
-
 def first_generation(name: Sampler) -> dict[str, int]:
     """System attributes that put an older trial into the first generation of a genetic algorithm; else empty."""
-    genetic = {"nsgaii": NSGAIISampler, "nsgaiii": NSGAIIISampler}
-    return {genetic[name]._get_generation_key(): 0} if name in genetic else {}
+    return {_GENETIC[name]._get_generation_key(): 0} if name in _GENETIC else {}
 
 
 class _SeededByTrial(BaseSampler):
@@ -125,7 +126,7 @@ class _WithoutExchanges(_View):
 
     def _get_trials(self, *args: Any, **options: Any) -> list[FrozenTrial]:
         trials = self._study._get_trials(*args, **options)
-        return [trial for trial in trials if EXCHANGES not in trial.user_attrs]
+        return [trial for trial in trials if not resumption(trial).exchanges]
 
 
 def _without_exchanges(study: optuna.Study) -> optuna.Study:
@@ -248,7 +249,7 @@ class _CmaEs(CmaEsSampler):
         # By the time of completion: later trials then never change which ones made up an earlier generation. Optuna
         # would count one that ran out of memory by its last report.
         feasible = [ended for ended in self._get_trials(study) if not violates(ended)]
-        trials = sorted(feasible, key=lambda ended: ended_at(ended) or 0.0)
+        trials = sorted(feasible, key=lambda ended: ending(ended).get("at", 0.0))
         if not search_space or not trials:
             return {}
         # The space may be narrower than the older trials' one: of a key whose range the user has changed since, no

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import optuna
@@ -13,23 +14,22 @@ from optuna.storages import RDBStorage
 from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial
 
+from tutti.config.search_facts import SAMPLERS, Sampler
 from tutti.config.space import SearchSpace
-from tutti.config.study import Objective, Sampler
+from tutti.config.study import Objective
 from tutti.errors import Fault, StudyError
-from tutti.records import Scalar, TrialRecord, TrialState
+from tutti.records import TrialRecord, TrialState
 from tutti.search import checks, database
 from tutti.search.grid import PROPOSED, Grid, Point, enqueue
 from tutti.search.objectives import DIRECTIONS, objective_values
-from tutti.search.samplers import GENERATIONAL, first_generation, make_sampler
+from tutti.search.samplers import first_generation, make_sampler
 from tutti.search.space import distributions, draw
 from tutti.search.trial_attributes import (
-    ENDED,
     ENDING,
-    EXCHANGES,
-    MEASURED,
+    RESUMPTION,
     STATES,
     Proposal,
-    number_of,
+    Resumption,
     proposal,
     record,
     score_of,
@@ -47,8 +47,8 @@ _RUN_SECONDS = "run_seconds"  # name of the study attribute
 class StudyStore:
     """One study in a database. Create it with ``open`` (to run the study) or ``load`` (to read it).
 
-    A trial that has ended never changes: later reports, attributes and results for it are ignored, so that a restarted
-    driver may repeat the last calls of one that died. One driver at a time writes; any number of processes may read.
+    A trial that has ended never changes: later reports of it are ignored. One driver at a time writes; any number of
+    processes may read.
     """
 
     def __init__(
@@ -116,7 +116,6 @@ class StudyStore:
                 store._claim = claim
                 if owner is not None:
                     checks.set_owner(study, owner)
-                checks.check_keys(study.study_name, store._own_trials())
                 checks.check_space(study.study_name, store._own_trials(), distributions(space))
                 if claim is not None:
                     claim.sign(storage, store._study_id)
@@ -183,8 +182,8 @@ class StudyStore:
         """Trials that an earlier driver left running, by number. Raises StorageError as ``records`` does."""
         return [proposal(trial, number) for number, trial in self._running()]
 
-    def bind(self, key: str, /, **attributes: Scalar) -> None:
-        """Stores attributes with a running trial, such as its ids in Ray and MLflow.
+    def keep(self, key: str, resumption: Resumption) -> None:
+        """Stores what a later run has to know of a running trial.
 
         Raises:
             StudyError: where the study has no such trial.
@@ -192,18 +191,7 @@ class StudyStore:
         """
         trial_id, trial = self._trial(key)
         if not trial.state.is_finished():
-            self._store_attributes(trial_id, attributes)
-
-    def exchange(self, key: str, *, epoch: int, donor: str, parameters: Mapping[str, Scalar]) -> None:
-        """Records that a running trial continues from another trial's checkpoint; raises what ``bind`` raises.
-
-        It replaces the exchanges of this epoch and of later ones, since which the trial has started over.
-        """
-        trial_id, trial = self._trial(key)
-        if not trial.state.is_finished():
-            earlier = [each for each in trial.user_attrs.get(EXCHANGES, []) if each["epoch"] < epoch]
-            exchange = {"epoch": epoch, "donor": donor, "parameters": dict(parameters)}
-            self._store_attributes(trial_id, {EXCHANGES: [*earlier, exchange]})
+            self._store_attribute(trial_id, RESUMPTION, asdict(resumption))
 
     def report(self, key: str, *, epoch: int, score: float, task_scores: Mapping[str, float]) -> None:
         """Records the scores of a running trial after ``epoch``. A repeated report of an epoch is ignored.
@@ -221,9 +209,9 @@ class StudyStore:
             return
         # The task scores go first: an epoch whose score is kept has them too, whenever the driver dies.
         kept = {name: float(value) for name, value in task_scores.items()}
-        self._store_attributes(trial_id, {task_scores_of(epoch): kept})
+        self._store_attribute(trial_id, task_scores_of(epoch), kept)
         if self._objectives != ["score"]:  # Optuna would take a stopped trial's last score for its value
-            self._store_attributes(trial_id, {score_of(epoch): float(score)})
+            self._store_attribute(trial_id, score_of(epoch), float(score))
             return
         with self._faults():
             self._storage.set_trial_intermediate_value(trial_id, epoch, float(score))
@@ -231,7 +219,7 @@ class StudyStore:
     def forget_reports(self, key: str) -> None:
         """Deletes the reports of a running trial that starts over and will report other scores for the same epochs.
 
-        Raises what ``bind`` raises.
+        Raises what ``keep`` raises.
         """
         trial_id, trial = self._trial(key)
         if not trial.state.is_finished():
@@ -251,7 +239,7 @@ class StudyStore:
         infeasible: bool = False,
         measured: Mapping[str, float] | None = None,
     ) -> None:
-        """Ends a running trial; a trial that has ended already stays unchanged.
+        """Ends a running trial. To end it twice is an error in the code.
 
         The value of a finished trial is ``score``, by default its best reported score, or the values of the study's
         objectives. If one of them is missing or not finite, the trial is stored as failed, since Optuna would refuse
@@ -270,24 +258,20 @@ class StudyStore:
             StorageError: where the database cannot be written.
         """
         trial_id, trial = self._trial(key)
-        if trial.state.is_finished():
-            return
+        state = STATES[trial.state].to(state)
         values: dict[str, float] = {}
         if state is TrialState.FINISHED:
             score = max(scores_by_epoch(trial).values(), default=None) if score is None else float(score)
             values, problem = objective_values(self._objectives, {"score": score, **(measured or {})})
             if problem is not None:
                 state, reason = TrialState.FAILED, reason or problem
-        attributes: dict[str, object] = {}
+        # The time is in Unix seconds: Optuna's own has no time zone, and is that of whatever machine reads it.
+        end: dict[str, object] = {"at": time.time(), "reason": reason, "seconds": seconds}
         if task_scores is not None and score is not None and math.isfinite(score):
-            attributes[ENDING] = {"score": float(score), "task_scores": dict(task_scores)}
-        if seconds is not None:
-            attributes["seconds"] = seconds
+            end |= {"score": float(score), "task_scores": dict(task_scores)}
         if state is TrialState.FINISHED and self._objectives != ["score"]:
-            attributes[MEASURED] = values
-        attributes[ENDED] = time.time()
-        attributes["reason"] = reason  # also None: a driver that died right here may have left another end's reason
-        self._store_attributes(trial_id, attributes)
+            end["measured"] = values
+        self._store_attribute(trial_id, ENDING, end)
         optuna_state = next(theirs for theirs, ours in STATES.items() if ours is state)
         with self._faults():
             if infeasible:
@@ -320,8 +304,7 @@ class StudyStore:
         Raises:
             StorageError: where the database cannot be read.
         """
-        trials = enumerate(self._own_trials())
-        return [record(trial, number_of(trial, place)) for place, trial in trials if trial.state in STATES]
+        return [record(trial, number) for number, trial in enumerate(self._own_trials()) if trial.state in STATES]
 
     def record(self, key: str) -> TrialRecord:
         """The record of one trial.
@@ -341,8 +324,7 @@ class StudyStore:
     def _running(self) -> list[tuple[int, FrozenTrial]]:
         """Number and trial of each running trial."""
         running = optuna.trial.TrialState.RUNNING
-        own = enumerate(self._own_trials())
-        return [(number_of(trial, place), trial) for place, trial in own if trial.state is running]
+        return [(number, trial) for number, trial in enumerate(self._own_trials()) if trial.state is running]
 
     def _begin(self, sampler: Sampler, *, seed: int, older: Sequence[OlderStudy]) -> None:
         """Sets the study's sampler, and adds the trials of older studies where the study has no trial yet."""
@@ -351,15 +333,21 @@ class StudyStore:
             add_older_trials(self._study, older, self._space, attributes=first_generation(sampler), **fitting)
         older_trials = [trial for trial in self._study.get_trials(deepcopy=False) if is_older(trial)]
         self._older_count = len(older_trials)
-        self._generational = sampler in GENERATIONAL
+        self._generational = SAMPLERS[sampler].generational
         self._study.sampler = make_sampler(sampler, seed=seed, space=self._space, older=older_trials)
 
     def _complete(self) -> None:
         """Completes the last step of a driver that died: sampling a trial's parameters, or pruning a violation."""
         for number, trial in self._running():
             if trial.constraints:
-                reason = trial.user_attrs.get("reason")
-                self.finish(trial_key(number), state=TrialState.FAILED, infeasible=True, reason=reason)
+                end = trial.user_attrs[ENDING]
+                self.finish(
+                    trial_key(number),
+                    state=TrialState.FAILED,
+                    infeasible=True,
+                    reason=end["reason"],
+                    seconds=end["seconds"],
+                )
             elif PROPOSED not in trial.user_attrs:
                 # From the first parameter on: a seeded sampler would give the later ones the draws of the earlier ones.
                 database.delete_draw(self._storage, trial._trial_id)
@@ -387,10 +375,9 @@ class StudyStore:
                 remedy = "use the key that the study gave"
                 raise StudyError(Fault(f"the trial {key!r}", "be one of the study", "an unknown key", remedy)) from None
 
-    def _store_attributes(self, trial_id: int, attributes: Mapping[str, object]) -> None:
+    def _store_attribute(self, trial_id: int, name: str, value: object) -> None:
         with self._faults():
-            for name, value in attributes.items():
-                self._storage.set_trial_user_attr(trial_id, name, value)
+            self._storage.set_trial_user_attr(trial_id, name, value)
 
     @contextmanager
     def _faults(self) -> Iterator[None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -17,16 +18,41 @@ STATES = {
     optuna.trial.TrialState.FAIL: TrialState.FAILED,
 }
 # Names of trial attributes.
-KEY = "key"  # the trial's key, stored once Tune has it
-MEASURED = "measured"  # objective values of a finished trial; absent where the score is the only objective
-EXCHANGES = "exchanges"  # every time the trial continued from another trial's checkpoint (population-based training)
-TRAINED = "trained"  # seconds of training up to a running trial's last report
-FITTED = "fitted"  # whether the trial has trained for a whole epoch, which shows that it fits into memory
-IN_NEW_STAGE = "in_new_stage"  # whether it has trained no whole epoch of its present stage, which may need more memory
-FOLD = "fold"  # index of the fold that was started last
-STOPPING = "stopping"  # the epoch at which the scheduler decided to stop the trial
-ENDED = "ended"  # Unix time; Optuna's own has no time zone, and is that of whatever machine reads it
-ENDING = "ending"  # final score and task scores, where these are not those of the best report
+RESUMPTION = "resumption"  # a Resumption
+ENDING = "ending"  # how the trial ended, written just before its state in Optuna: see ``StudyStore.finish``
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """All that a later run, or further workers in the same run, have to know of a trial that goes on.
+
+    Attributes:
+        seconds: training time up to the last report.
+        halved: why its batches are halved; None where they are not.
+        fitted: it has trained for a whole epoch (of a fold, too) with these batches, which therefore fit into memory.
+        in_new_stage: it has trained no whole epoch of its present stage, which may need more memory.
+        stopping: the epoch at whose score the scheduler decided to stop it; 0 if it did not.
+        fold: index of the fold that was trained last.
+        exchanges: every time it continued from another trial's checkpoint: see ``TrialRecord``.
+    """
+
+    seconds: float = 0.0
+    halved: str | None = None
+    fitted: bool = False
+    in_new_stage: bool = False
+    stopping: int = 0
+    fold: int | None = None
+    exchanges: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether the trial begins with the pretrained weights: its saved states may be those of the whole batch."""
+        return self.halved is not None and not self.fitted
+
+    def exchanged(self, exchange: Mapping[str, Any]) -> Resumption:
+        """With an exchange, which replaces those of its epoch and of later ones: the trial has started over since."""
+        earlier = (each for each in self.exchanges if each["epoch"] < exchange["epoch"])
+        return replace(self, exchanges=(*earlier, dict(exchange)))
 
 
 @dataclass(frozen=True)
@@ -37,26 +63,15 @@ class Proposal:
         key: the trial's one identity, ``t0007`` for number 7.
         number: zero-based index of the trial in its study.
         parameters: the sampled values, in the order of the search space, except that a key follows the keys that its
-            condition names. Keys whose condition does not hold are left out.
-        halved: the reason for halving its batches, as bound to the trial; None where they are not halved.
-        fitted: whether an earlier run has trained it for a whole epoch (of a fold, too). It then fits into memory, and
-            its checkpoints were saved with the batch size that it still has.
-        in_new_stage: whether that run has trained no whole epoch of its last stage, which may not fit.
-        seconds: training time of earlier runs, as far as it was reported.
-        stopping: the epoch at which the scheduler of an earlier run decided to stop it; 0 if none did.
-        fold: the fold that an earlier run was training when it was interrupted; None where that is unknown.
+            condition names. Keys whose condition does not hold are left out. After an exchange, those from then on.
+        resumption: what earlier runs have left of it.
         optuna_number: Optuna's trial number, which also counts the older studies' trials that the study started from.
     """
 
     key: str
     number: int
     parameters: Mapping[str, Scalar]
-    halved: str | None = None
-    fitted: bool = False
-    in_new_stage: bool = False
-    stopping: int = 0
-    seconds: float = 0.0
-    fold: int | None = None
+    resumption: Resumption = Resumption()
     optuna_number: int = 0
 
 
@@ -70,16 +85,10 @@ def is_key(name: str) -> bool:
     return name[:1] == "t" and name[1:].isdecimal() and name == trial_key(int(name[1:]))
 
 
-def number_of(trial: FrozenTrial, position: int) -> int:
-    """Index of a trial in its study, by its stored key.
-
-    Optuna gives a new trial the number of rows before it: where one was deleted, that of a trial that exists.
-
-    Args:
-        position: its place among the study's own trials, which counts for a trial that stored no key.
-    """
-    key = trial.user_attrs.get(KEY)
-    return int(key[1:]) if isinstance(key, str) and is_key(key) else position
+def resumption(trial: FrozenTrial) -> Resumption:
+    """What a trial's study has stored for its next run."""
+    stored = dict(trial.user_attrs.get(RESUMPTION, {}))
+    return Resumption(**{**stored, "exchanges": tuple(stored.get("exchanges", ()))})
 
 
 def proposal(trial: FrozenTrial, number: int) -> Proposal:
@@ -88,22 +97,11 @@ def proposal(trial: FrozenTrial, number: int) -> Proposal:
     Args:
         number: index of the trial among the study's own trials.
     """
-    attributes = trial.user_attrs
-    exchanges, fold, stopping = (attributes.get(name) for name in (EXCHANGES, FOLD, STOPPING))
-    if stopping is True:  # as earlier versions stored it
-        stopping = max(scores_by_epoch(trial), default=1)
-    return Proposal(
-        key=trial_key(number),
-        number=number,
-        parameters=dict(exchanges[-1]["parameters"] if exchanges else trial.params),
-        halved=attributes.get("halved"),
-        fitted=bool(attributes.get(FITTED)),
-        in_new_stage=bool(attributes.get(IN_NEW_STAGE)),
-        stopping=int(stopping or 0),
-        seconds=float(attributes.get(TRAINED, 0.0)),
-        fold=None if fold is None or fold + 1 in scores_by_epoch(trial) else fold,  # reports count completed folds
-        optuna_number=trial.number,
-    )
+    left = resumption(trial)
+    if left.fold is not None and left.fold + 1 in scores_by_epoch(trial):  # which count complete folds
+        left = replace(left, fold=None)
+    parameters = left.exchanges[-1]["parameters"] if left.exchanges else trial.params
+    return Proposal(trial_key(number), number, dict(parameters), left, trial.number)
 
 
 def task_scores_of(epoch: int) -> str:
@@ -125,19 +123,16 @@ def scores_by_epoch(trial: FrozenTrial) -> dict[int, float]:
     return dict(sorted((trial.intermediate_values or attributes).items()))
 
 
+def ending(trial: FrozenTrial) -> Mapping[str, Any]:
+    """How a trial ended, as ``StudyStore.finish`` stored it; empty for one that runs or was copied."""
+    return trial.user_attrs.get(ENDING, {}) if trial.state.is_finished() else {}
+
+
 def measured(trial: FrozenTrial) -> dict[str, float]:
     """Objective values of a finished trial by name, always with its score; empty for any other trial."""
     if trial.state is not optuna.trial.TrialState.COMPLETE or not trial.values:
         return {}
-    return dict(trial.user_attrs.get(MEASURED, {"score": trial.values[0]}))
-
-
-def ended_at(trial: FrozenTrial) -> float | None:
-    """Unix time at which a trial ended; of a trial of an earlier version, as this machine reads Optuna's time."""
-    if not trial.state.is_finished():
-        return None
-    at = trial.user_attrs.get(ENDED)
-    return trial.datetime_complete.timestamp() if at is None and trial.datetime_complete else at
+    return dict(ending(trial).get("measured") or {"score": trial.values[0]})
 
 
 def violates(trial: FrozenTrial) -> bool:
@@ -151,25 +146,25 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
     Args:
         number: index of the trial among the study's own trials.
     """
-    scores, values = scores_by_epoch(trial), measured(trial)
+    scores, values, end = scores_by_epoch(trial), measured(trial), ending(trial)
     best = values["score"] if values else max(scores.values(), default=None)
     best_epoch = next((epoch for epoch, score in scores.items() if score == best), None)
     best_scores = {} if best_epoch is None else trial.user_attrs.get(task_scores_of(best_epoch), {})
     # The constraint is written before the state, and a driver may die in between: a running trial can have one.
     infeasible = trial.state is optuna.trial.TrialState.PRUNED and violates(trial)
-    final = trial.user_attrs.get(ENDING, {"score": best, "task_scores": best_scores})
+    is_final = "task_scores" in end
     return TrialRecord(
         key=trial_key(number),
         number=number,
         state=TrialState.FAILED if infeasible else STATES[trial.state],
-        score=final["score"],
-        task_scores=final["task_scores"],
+        score=end["score"] if is_final else best,
+        task_scores=end["task_scores"] if is_final else best_scores,
         parameters=dict(trial.params),
         scores_by_epoch=scores,
         last_task_scores=trial.user_attrs.get(task_scores_of(max(scores, default=0)), {}),
-        seconds=trial.user_attrs.get("seconds"),
-        ended=ended_at(trial),
-        reason=trial.user_attrs.get("reason"),
-        exchanges=tuple(trial.user_attrs.get(EXCHANGES, ())),
-        measured=values if MEASURED in trial.user_attrs else {},
+        seconds=end.get("seconds"),
+        ended=end.get("at"),
+        reason=end.get("reason"),
+        exchanges=resumption(trial).exchanges,
+        measured=end.get("measured") or {},
     )

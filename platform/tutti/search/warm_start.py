@@ -19,7 +19,7 @@ from tutti.errors import Fault, StudyError, counted
 from tutti.records import Scalar
 from tutti.search import database
 from tutti.search.space import distributions
-from tutti.search.trial_attributes import EXCHANGES, measured, scores_by_epoch, violates
+from tutti.search.trial_attributes import measured, resumption, scores_by_epoch, violates
 
 _ORIGIN = "warm_start"  # attribute of an older trial: DATABASE:STUDY:NUMBER of where it ran
 
@@ -67,7 +67,7 @@ def fitting_trials(
     ended = _ended(older)
     fitting = []
     for trial in ended:
-        if trial.user_attrs.get(EXCHANGES):  # its score was reached with other parameters than the sampled ones
+        if resumption(trial).exchanges:  # its score was reached with other parameters than the sampled ones
             continue
         values, stopped = measured(trial), trial.state is TrialState.PRUNED
         if not ({"score"} if stopped else values.keys()) >= {*objectives}:

@@ -122,11 +122,6 @@ def undelivered(path: Path) -> int:
             return 0
 
 
-def was_delivered(path: Path) -> bool:
-    """Whether any event of a spool's file has been delivered."""
-    return _position_file(path).is_file()
-
-
 def _position_file(path: Path) -> Path:
     return path.with_name(path.name + ".position")
 

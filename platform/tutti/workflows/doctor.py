@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tutti.config.folder import StudyFolder
     from tutti.config.study import StudyConfig
 
-_RESTORE = "restore it from a copy, or resume the study, which makes it anew, and look again"
-
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -59,7 +57,6 @@ def doctor(study: StudyBase, *, dry_run: bool = False) -> Diagnosis:
     with study_lock(folder), closing(stores.load_store(config, folder, mend=not dry_run)) as store:
         findings = diagnose(
             folder,
-            folds=config.split.folds,
             store=store,
             deliver=lambda: _deliver(config, folder),
             runs=lambda trials: _runs(config, folder, trials, seconds=store.run_seconds()),
@@ -97,25 +94,17 @@ def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
     """Delivers the queued reports to MLflow.
 
     Raises:
-        TrackingError: if some could not be delivered, or the store is gone: a new one would lack the earlier runs.
+        TrackingError: if some could not be delivered.
     """
-    if _store_is_gone(config, folder):
-        raise TrackingError(Fault("mlflow.db", "be there to take them", "none", _RESTORE))
     if undelivered := stores.open_tracker(config, folder).close(timeout=60.0):
         got, remedy = f"{undelivered} that still wait", "check whether the store is up, and try again"
         raise TrackingError(Fault("MLflow", "take the reports that wait for it", got, remedy))
 
 
-def _store_is_gone(config: StudyConfig, folder: StudyFolder) -> bool:
-    from tutti.tracking.spool import was_delivered
-
-    return not stores.is_tracked(config, folder) and was_delivered(folder.spool)
-
-
-def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord], *, seconds: float) -> list[Finding]:
+def _runs(
+    config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord], *, seconds: float
+) -> Iterable[Finding]:
     """What is wrong with the study's runs in MLflow; nothing if there is no store yet."""
-    if _store_is_gone(config, folder):
-        return [Finding("mlflow.db", "it is gone, and the study was told to it", _RESTORE)]
     if not stores.is_tracked(config, folder):
         return []
     stores.quiet_mlflow()
@@ -124,4 +113,4 @@ def _runs(config: StudyConfig, folder: StudyFolder, trials: Sequence[TrialRecord
 
     complete = is_over(config.search, trials, seconds=seconds)
     uri, trials = stores.tracking_uri(config, folder), cut_off(trials)
-    return run_findings(uri, experiment=config.study, folder=folder, trials=trials, complete=complete)
+    return run_findings(uri, experiment=config.study, owner=folder.owner, trials=trials, complete=complete)

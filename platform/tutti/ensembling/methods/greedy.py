@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -32,7 +31,6 @@ class Greedy:
     bags: int = 10
     steps: int = 25
     seed: int = 0
-    values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Weighted:
         members, rows = votes.shape[:2]

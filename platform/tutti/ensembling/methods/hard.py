@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -18,7 +17,6 @@ class HardVote:
     """The share of members that vote for each class or label; the mean probability breaks ties."""
 
     kind: Kind
-    values: ClassVar[bool] = False
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Majority:
         return _Majority(self.kind, np.full(len(votes), 1 / len(votes)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -33,13 +33,7 @@ class Combiner(Protocol):
 
 
 class Method(Protocol):
-    """One way to combine votes.
-
-    Attributes:
-        values: whether it combines kinds that are no probabilities too.
-    """
-
-    values: ClassVar[bool]
+    """One way to combine votes."""
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Combiner:
         """Fits the method on labelled rows.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -28,7 +27,6 @@ class RankAverage:
     """
 
     kind: Kind
-    values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Ranks | _ColumnRanks:
         members, rows = votes.shape[:2]

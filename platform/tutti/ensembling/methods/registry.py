@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tutti.ensembling.methods.greedy import Greedy
 from tutti.ensembling.methods.hard import HardVote
@@ -11,20 +12,46 @@ from tutti.ensembling.methods.rank import RankAverage
 from tutti.ensembling.methods.score import ScoreWeighted
 from tutti.ensembling.methods.stacking import Stacking
 from tutti.ensembling.methods.uniform import Uniform
-from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.scorer import Scorer
 
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A method with its facts.
+
+    Attributes:
+        make: makes it for the score of the task whose votes it combines.
+        values: whether it combines kinds that are no probabilities too.
+        auto: its place among the methods that ``auto`` compares for probabilities, whose first is the default; None if
+            it has none. The more methods compete, the more often chance decides, so those that almost equal the mean of
+            probabilities (score) or lose to it (rank, hard) stay out: see benchmarks/auto_method.py.
+        auto_values: the same for values. A correlation may gain from the mean of ranks.
+        auto_texts: with fewer rows of different texts ``auto`` does not try it.
+    """
+
+    make: Callable[[Scorer], Method]
+    values: bool = True
+    auto: int | None = None
+    auto_values: int | None = None
+    auto_texts: int = 0
+
+
 # simplest first
-METHODS: Mapping[str, Callable[[Scorer], Method]] = {
-    "uniform": lambda score: Uniform(),
-    "score": lambda score: ScoreWeighted(score),
-    "rank": lambda score: RankAverage(score.kind),
-    "hard": lambda score: HardVote(score.kind),
-    "greedy": lambda score: Greedy(score.kind),
-    "stacking": lambda score: Stacking(score.kind),
+METHODS: Mapping[str, Entry] = {
+    "uniform": Entry(make=lambda score: Uniform(), auto=1, auto_values=0),
+    "score": Entry(make=ScoreWeighted),
+    "rank": Entry(make=lambda score: RankAverage(score.kind), auto_values=1),
+    "hard": Entry(make=lambda score: HardVote(score.kind), values=False),
+    "greedy": Entry(make=lambda score: Greedy(score.kind), auto=2, auto_values=2, auto_texts=300),  # overfits most
+    "stacking": Entry(make=lambda score: Stacking(score.kind), auto=0, auto_values=3),
 }
 
 
-def combines_values(name: str) -> bool:
-    """Whether the method combines kinds that are no probabilities."""
-    return METHODS[name](Scorer(KINDS["value"], lambda labels, decisions: 0.0)).values
+def compared(*, probabilities: bool, texts: int) -> tuple[str, ...]:
+    """The methods that ``auto`` compares on so many rows of different texts, its default first."""
+    places = {
+        name: entry.auto if probabilities else entry.auto_values
+        for name, entry in METHODS.items()
+        if texts >= entry.auto_texts
+    }
+    return tuple(sorted((name for name in places if places[name] is not None), key=lambda name: places[name] or 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -20,7 +19,6 @@ class ScoreWeighted:
     """
 
     score: Scorer
-    values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Weighted:
         return Weighted(by_score(np.array([self.score.score(labels, vote) for vote in votes])))

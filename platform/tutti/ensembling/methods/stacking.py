@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -37,7 +36,6 @@ class Stacking:
 
     kind: Kind
     penalty: float = 10.0
-    values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> _LogPool | Weighted:
         strength = self.penalty * len(votes)

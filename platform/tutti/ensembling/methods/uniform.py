@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -13,8 +12,6 @@ from tutti.ensembling.methods.protocol import Weighted
 @dataclass(frozen=True)
 class Uniform:
     """The mean of probabilities or of values."""
-
-    values: ClassVar[bool] = True
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> Weighted:
         return Weighted(np.full(len(votes), 1 / len(votes)))

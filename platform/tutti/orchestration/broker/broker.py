@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from tutti.errors import Fault
 from tutti.orchestration.broker.failure_kind import Failure
-from tutti.orchestration.broker.messages import Report, TrialConfig, begins_stage, completes_epoch
+from tutti.orchestration.broker.messages import Report, TrialConfig
 from tutti.orchestration.broker.trial_state import BrokerTrial
+from tutti.records import TrialState
 
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
@@ -59,7 +60,7 @@ class Broker:
         return self._closed or self._halt_fault is not None
 
     async def submit(self, config: TrialConfig) -> tuple[int, int]:
-        """Queues a trial. A trial in progress is left alone: its earlier submitter has died.
+        """Queues a trial, unless it is in progress or has ended: its earlier submitter has died then.
 
         Returns:
             The ticket, and the index of the first report to request: that of the first that is not decided on.
@@ -67,7 +68,7 @@ class Broker:
         async with self._changed:
             key = config["key"]
             trial = self._trials.get(key)
-            if trial is None or trial.stopped:
+            if trial is None or trial.state is TrialState.INTERRUPTED:
                 trial = self._trials[key] = trial.restarted() if trial else BrokerTrial(config)
                 self._queue.append(key)
                 self._changed.notify_all()
@@ -88,7 +89,9 @@ class Broker:
             trial.decided_count = max(trial.decided_count, report_index)
             self._release_population()
             self._changed.notify_all()
-            await self._changed.wait_for(lambda: len(trial.reports) > report_index or trial.stopped or self._closed)
+            await self._changed.wait_for(
+                lambda: len(trial.reports) > report_index or trial.state.is_over or self._closed
+            )
             return trial.reports[report_index] if len(trial.reports) > report_index else {}
 
     async def stop(self, key: str, ticket: int | None = None) -> None:
@@ -102,8 +105,8 @@ class Broker:
             if trial is None:
                 self._stopped_before_submission.add(key)
                 self._exchange_if_all_waiting()
-            if trial and ticket in (None, trial.ticket):
-                trial.stopped = True
+            if trial and not trial.state.is_over and ticket in (None, trial.ticket):
+                trial.become(TrialState.INTERRUPTED)
                 if key in self._queue:
                     self._queue.remove(key)
                 self._at_exchange.pop(key, None)
@@ -133,15 +136,16 @@ class Broker:
             if is_replaced() or not self._queue:
                 return ()
             trial = self._trials[self._queue.popleft()]
-            trial.pool, trial.attempt, trial.begun = pool, trial.attempt + 1, False
+            trial.become(TrialState.ASSIGNED)
+            trial.pool, trial.attempt = pool, trial.attempt + 1
             return trial.config, trial.attempt
 
     async def begin(self, key: str, attempt: int) -> None:
         """Tells that the workers train the trial that they took. Lost before that, they had died as they waited."""
         trial = self._trials[key]
-        if trial.attempt == attempt and trial.pool is not None:
-            trial.begun = True
-            self._began_trial.add(trial.pool)
+        if trial.attempt == attempt and trial.state is TrialState.ASSIGNED:
+            trial.become(TrialState.RUNNING)
+            self._began_trial.add(str(trial.pool))
 
     async def report(self, key: str, attempt: int, report: Report) -> int | None:
         """Accepts a report of a trial.
@@ -151,14 +155,14 @@ class Broker:
         """
         async with self._changed:
             trial = self._trials[key]
-            if self._is_over or trial.is_over or trial.attempt != attempt:
+            if self._is_over or trial.state.is_over or trial.attempt != attempt:
                 return None
+            if trial.state is TrialState.ASSIGNED:  # the call of ``begin`` was lost
+                trial.become(TrialState.RUNNING)
             had_evaluation = trial.last_evaluation is not None
             if not trial.add(report):
                 return len(trial.reports)
-            if completes_epoch(report):
-                trial.fitted, trial.in_new_stage = True, begins_stage(report)
-            report_count = None if trial.has_ended else len(trial.reports)
+            report_count = None if trial.state.is_over else len(trial.reports)
             # The first one, if repeated, may come from before an exchange that an earlier run carried out.
             if had_evaluation or not report.get("repeated"):
                 self._pause_for_exchange(trial, report)
@@ -178,10 +182,10 @@ class Broker:
             trial = self._trials[key]
 
             def is_cancelled() -> bool:
-                return self._is_over or trial.is_over or trial.attempt != attempt
+                return self._is_over or trial.state.is_over or trial.attempt != attempt
 
             def is_answered() -> bool:
-                is_waiting = trial.waiting_since_epoch is not None and not (self._is_over or trial.is_over)
+                is_waiting = trial.state is TrialState.WAITING and not self._is_over
                 return trial.decided_count >= report_count or (is_cancelled() and not is_waiting)
 
             return not is_cancelled() if await self._wait_until(is_answered, patience) else None
@@ -251,50 +255,48 @@ class Broker:
         async with self._changed:
             self._closed = True
             self._changed.notify_all()
-            return all(trial.is_over or trial.pool is None for trial in self._trials.values())
+            return all(trial.state.is_over or trial.pool is None for trial in self._trials.values())
 
     def _lose_pool(self, pool: str, failure: Failure) -> None:
         self._worker_generations[pool] += 1
         if self._halt_fault:  # a resumed study continues the trial, whatever its losses in this run
             return
-        for trial in [trial for trial in self._trials.values() if trial.pool == pool and not trial.is_over]:
-            trial.pool, trial.attempt = None, trial.attempt + 1
-            if not trial.begun:
+        for trial in [trial for trial in self._trials.values() if trial.pool == pool and not trial.state.is_over]:
+            if trial.state is TrialState.ASSIGNED or self._goes_on(trial, failure):
+                trial.become(TrialState.QUEUED)
                 self._queue.appendleft(trial.config["key"])
-                continue
-            fits = not failure.out_of_memory or (trial.fitted and not trial.in_new_stage)
-            if not fits and "halved" not in trial.config:
-                trial.config = {**trial.config, "halved": failure.reason, "anew": True}
-                trial.fitted, trial.in_new_stage, trial.last_evaluation = False, False, None
-                trial.reports.append({"halved": failure.reason})
-                self._queue.appendleft(trial.config["key"])
-                continue
-            trial.loss_count += 1
-            if (fits or failure.for_its_node) and not failure.final and trial.loss_count <= self._retries:
-                if trial.fitted:
-                    trial.use_saved_states()
-                self._queue.appendleft(trial.config["key"])
-            elif failure.out_of_memory:
-                halved = ", with half the batch too" if "halved" in trial.config else ""
-                trial.reports.append({"failed": f"out of memory{halved}: {failure.reason}", "infeasible": True})
-            else:
-                trial.reports.append({"failed": failure.reason})
         self._exchange_if_all_waiting()
         self._changed.notify_all()
 
+    def _goes_on(self, trial: BrokerTrial, failure: Failure) -> bool:
+        """Whether a trial whose pool was lost needs another one; if not, it has failed."""
+        known = trial.resumption
+        fits = not failure.out_of_memory or (known.fitted and not known.in_new_stage)
+        if not fits and known.halved is None:
+            trial.last_evaluation = None
+            trial.tell({"halved": failure.reason})
+            return True
+        trial.loss_count += 1
+        if (fits or failure.for_its_node) and not failure.final and trial.loss_count <= self._retries:
+            return True
+        if failure.out_of_memory:
+            halved = "" if known.halved is None else ", with half the batch too"
+            trial.tell({"failed": f"out of memory{halved}: {failure.reason}", "infeasible": True})
+        else:
+            trial.tell({"failed": failure.reason})
+        return False
+
     def _pause_for_exchange(self, trial: BrokerTrial, report: Report) -> None:
         """Pauses the trial if an exchange is due. Its workers are freed, and it resumes from its saved state."""
-        if self._population is None or trial.has_ended or "score" not in report:
+        if self._population is None or trial.state.is_over or "score" not in report:
             return
-        if not self._population.exchanges_after(report["epoch"]):
-            return
-        trial.pool, trial.attempt = None, trial.attempt + 1
-        trial.waiting_since_epoch, trial.score = report["epoch"], report["score"]
-        trial.use_saved_states()
+        if self._population.exchanges_after(report["epoch"]):
+            trial.become(TrialState.WAITING)
+            trial.epoch, trial.score = report["epoch"], report["score"]
 
     def _exchange_if_all_waiting(self) -> None:
         """Exchanges states once every live trial waits, among those with the fewest epochs."""
-        live = {key: trial for key, trial in self._trials.items() if not trial.is_over}
+        live = {key: trial for key, trial in self._trials.items() if not trial.state.is_over}
         if (
             self._population is None
             or self._at_exchange
@@ -302,20 +304,16 @@ class Broker:
             or len(self._trials.keys() | self._stopped_before_submission) < self._population.size
         ):
             return
-        epochs = {
-            key: trial.waiting_since_epoch for key, trial in live.items() if trial.waiting_since_epoch is not None
-        }
-        if len(epochs) < len(live):
+        if any(trial.state is not TrialState.WAITING for trial in live.values()):
             return
-        epoch = min(epochs.values())
-        members = {key: live[key] for key, waiting_since in epochs.items() if waiting_since == epoch}
+        epoch = min(trial.epoch for trial in live.values())
+        members = {key: trial for key, trial in live.items() if trial.epoch == epoch}
         for halved in (False, True):  # an epoch of halved batches may have another number of steps
-            alike = {key: trial for key, trial in members.items() if ("halved" in trial.config) == halved}
+            alike = {key: trial for key, trial in members.items() if (trial.resumption.halved is not None) == halved}
             scores = {key: trial.score for key, trial in alike.items()}
             parameters = {key: trial.config["parameters"] for key, trial in alike.items()}
             for key, exchange in self._population.plan_exchanges(epoch, scores, parameters).items():
-                alike[key].config = {**alike[key].config, "parameters": exchange.parameters}
-                alike[key].reports.append({"exchanged": asdict(exchange)})
+                alike[key].exchange(asdict(exchange), exchange.parameters)
         self._at_exchange = {key: len(trial.reports) for key, trial in members.items()}
         self._release_population()
 
@@ -324,7 +322,7 @@ class Broker:
         if any(self._trials[key].decided_count < count for key, count in self._at_exchange.items()):
             return
         for key in self._at_exchange:
-            self._trials[key].waiting_since_epoch = None
+            self._trials[key].become(TrialState.QUEUED)
             self._queue.append(key)
         self._at_exchange = {}
 

@@ -6,37 +6,25 @@ At run time all of them are plain dicts, as Ray Tune requires. A key that does n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict, cast
+from dataclasses import replace
+from typing import Any, TypedDict, cast
 
 from tutti.records import Scalar
-from tutti.search.trial_attributes import FITTED, IN_NEW_STAGE, Proposal
+from tutti.search.trial_attributes import Proposal, Resumption
 
 
 class TrialConfig(TypedDict):
     """What Ray Tune, the broker and the workers know of a trial.
 
     Attributes:
-        parameters: as the search space drew them.
-        fold: the fold that an earlier run was training when it was interrupted.
-        halved: the reason why the trial trains with half its batch size.
-        fitted: an earlier attempt completed an epoch, so the batch fits into memory.
-        in_new_stage: it completed no epoch of the present stage, which may need more memory than those before.
-        stopping: the epoch at whose score the scheduler of an earlier run decided to stop the trial.
-        trained: seconds that earlier runs trained the trial, up to their last reports.
-        anew: the trial restarts from the pretrained weights; saved states are discarded.
+        key, number, parameters, resumption, optuna_number: as of a ``Proposal``.
     """
 
     key: str
     number: int
     parameters: Mapping[str, Scalar]
-    optuna_number: NotRequired[int]
-    fold: NotRequired[int]
-    halved: NotRequired[str]
-    fitted: NotRequired[bool]
-    in_new_stage: NotRequired[bool]
-    stopping: NotRequired[int]
-    trained: NotRequired[float]
-    anew: NotRequired[bool]
+    resumption: Resumption
+    optuna_number: int
 
 
 class Evaluation(TypedDict, total=False):
@@ -84,6 +72,7 @@ class Report(Evaluation, total=False):
         halved: why the trial restarts with half its batch size. Sent alone.
         exchanged: the fields of the ``Exchange`` that the trial continues from. Sent alone.
         stopped: why the study's stopper ends the trial with this report.
+        done: Tune ends the trial with this report.
     """
 
     began: float
@@ -104,25 +93,12 @@ class Report(Evaluation, total=False):
     halved: str
     exchanged: Mapping[str, Any]
     stopped: str
+    done: bool
 
 
 def trial_config(proposal: Proposal) -> TrialConfig:
     """The config of a proposed trial."""
-    config = {
-        "key": proposal.key,
-        "number": proposal.number,
-        "parameters": dict(proposal.parameters),
-        "optuna_number": proposal.optuna_number,
-        "fold": proposal.fold,
-        "halved": proposal.halved,
-        "fitted": proposal.fitted or None,
-        "in_new_stage": proposal.in_new_stage or None,
-        "stopping": proposal.stopping or None,
-        "trained": proposal.seconds or None,
-        # Until an epoch is complete, the saved states may be those of the whole batch.
-        "anew": True if proposal.halved and not proposal.fitted else None,
-    }
-    return cast(TrialConfig, {name: value for name, value in config.items() if value is not None})
+    return cast(TrialConfig, dict(vars(proposal)))
 
 
 def is_last(report: Report) -> bool:
@@ -161,6 +137,20 @@ def begins_stage(report: Report) -> bool:
     return evaluation_of(report).get("ends_stage", False) and not report.get("fold")
 
 
-def fitted_by(report: Report) -> dict[str, bool]:
-    """What the report proves of the trial's memory, as attributes to store with it; empty if nothing."""
-    return {FITTED: True, IN_NEW_STAGE: begins_stage(report)} if completes_epoch(report) else {}
+def learnt(known: Resumption, report: Report) -> Resumption:
+    """What a resumption has to know of a trial after a report, except for its seconds.
+
+    Args:
+        known: the same before the report.
+        report: as the driver gets it of Tune, which adds ``done``, or as the workers send it.
+    """
+    if "halved" in report:
+        return replace(known, halved=report["halved"], fitted=False, in_new_stage=False)
+    if "exchanged" in report:
+        return known.exchanged(report["exchanged"])
+    if completes_epoch(report):
+        known = replace(known, fitted=True, in_new_stage=begins_stage(report))
+    if "fold_epoch" in report:
+        return replace(known, fold=report["fold"])
+    is_stopping = report.get("done") and "score" in report and not report.keys() & {"final", "failed", "stopped"}
+    return replace(known, stopping=int(report["epoch"])) if is_stopping else known

@@ -1,19 +1,22 @@
-"""The state of one trial in the broker."""
+"""One trial in the broker: its state, its reports, and what they tell of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 
-from tutti.orchestration.broker.messages import Report, TrialConfig, evaluation_of, is_last
+from tutti.orchestration.broker.messages import Report, TrialConfig, evaluation_of, is_last, learnt
+from tutti.records import Scalar, TrialState
+from tutti.search.trial_attributes import Resumption
 
 
 @dataclass
 class BrokerTrial:
-    """The state of one trial.
+    """One trial, queued for a pool at first.
 
     Attributes:
-        config: sent to the pool that trains the trial; changed when its batch is halved and by exchanges.
+        config: sent to the pool that trains the trial. Its resumption is kept up to date with the reports.
         ticket: number of times that Tune submitted the trial. Calls with an older ticket are ignored.
         reports: all reports in order. A report becomes empty, to free memory, once Tune has decided on it.
         decided_count: how many of the reports Tune has decided on.
@@ -21,16 +24,12 @@ class BrokerTrial:
         attempt: increases whenever a pool takes the trial and whenever one is lost. Reports of an older attempt are
             ignored.
         loss_count: how many pools were lost while they trained it.
-        pool: the pool that trains it now.
-        begun: the pool's workers have told that they train it.
-        waiting_since_epoch: the epoch after which it waits for the rest of its population; none while it is not
-            waiting.
-        score: its last score, while it is waiting.
-        fitted: it has completed an epoch, so its batch fits into memory.
-        in_new_stage: it has completed no epoch of its present stage, which may need more memory than those before.
+        pool: the pool that it is assigned to.
+        epoch, score: of its last evaluation, while it waits for the rest of its population.
     """
 
     config: TrialConfig
+    state: TrialState = TrialState.QUEUED
     ticket: int = 0
     reports: list[Report] = field(default_factory=list)
     decided_count: int = 0
@@ -38,25 +37,26 @@ class BrokerTrial:
     attempt: int = 0
     loss_count: int = 0
     pool: str | None = None
-    begun: bool = False
-    stopped: bool = False
-    waiting_since_epoch: int | None = None
+    epoch: int = 0
     score: float = 0.0
-    fitted: bool = False
-    in_new_stage: bool = False
-
-    def __post_init__(self) -> None:
-        self.fitted, self.in_new_stage = self.config.get("fitted", False), self.config.get("in_new_stage", False)
 
     @property
-    def has_ended(self) -> bool:
-        """Whether its last report is final or a failure."""
-        return bool(self.reports) and is_last(self.reports[-1])
+    def resumption(self) -> Resumption:
+        """What another pool has to know of it."""
+        return self.config["resumption"]
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody trains it any further."""
-        return self.has_ended or self.stopped
+    def become(self, state: TrialState) -> None:
+        """Changes the state, as ``TrialState.to`` allows. Without a pool, it ignores what that still sends."""
+        self.state = self.state.to(state)
+        if state in (TrialState.QUEUED, TrialState.WAITING):
+            self.pool, self.attempt = None, self.attempt + 1
+
+    def tell(self, report: Report) -> None:
+        """Adds a report for Tune, and learns of it what another pool has to know."""
+        self.reports.append(report)
+        self.config = {**self.config, "resumption": learnt(self.resumption, report)}
+        if is_last(report):
+            self.become(TrialState.FINISHED if "final" in report else TrialState.FAILED)
 
     def add(self, report: Report) -> bool:
         """Adds a report of its workers, unless they repeat the evaluation of a state that was reported already.
@@ -69,19 +69,17 @@ class BrokerTrial:
             previous, self.last_evaluation = self.last_evaluation, (report.get("fold"), evaluation["epoch"])
             if evaluation.get("repeated") and previous == self.last_evaluation and not is_last(report):
                 return False
-        self.reports.append(report)
+        self.tell(report)
         return True
 
-    def use_saved_states(self) -> None:
-        """Lets the next attempt continue from the trial's saved states."""
-        self.config = self.config.copy()
-        self.config.pop("anew", None)
-
     def restarted(self) -> BrokerTrial:
-        """The trial, stopped and submitted again: without its reports, and with all that was learnt of its memory."""
+        """The trial, submitted again: without its reports, and with all that was learnt of its memory."""
         trial = copy(self)
         trial.reports, trial.decided_count, trial.last_evaluation = [], 0, None
-        trial.pool, trial.attempt, trial.stopped, trial.waiting_since_epoch = None, self.attempt + 1, False, None
-        if trial.fitted:
-            trial.use_saved_states()
+        trial.become(TrialState.QUEUED)
         return trial
+
+    def exchange(self, exchanged: Mapping[str, object], parameters: Mapping[str, Scalar]) -> None:
+        """Lets it go on from another trial's state, with these parameters."""
+        self.config = {**self.config, "parameters": parameters}
+        self.tell({"exchanged": exchanged})

@@ -154,8 +154,8 @@ def _is_stopping(trial: Any, result: Mapping[str, Any]) -> bool:
 
     Judging the trial anew would compare it with scores that came later. Folds before the last one are told again first.
     """
-    stopping = trial.config.get("stopping")
-    return stopping is not None and SCORE in result and ("fold" not in result or result[TIME] >= stopping)
+    stopping = trial.config["resumption"].stopping
+    return bool(stopping) and SCORE in result and ("fold" not in result or result[TIME] >= stopping)
 
 
 def _starts_over(result: Mapping[str, Any]) -> bool:

@@ -51,7 +51,6 @@ class StoreSearcher(NotSnapshotted, Searcher):
             proposal = self._store.ask()
         else:
             return Searcher.FINISHED
-        self._store.bind(proposal.key, key=proposal.key, ray_trial=trial_id)
         self._running.add(trial_id)
         return trial_config(proposal)
 

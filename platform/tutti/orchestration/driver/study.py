@@ -14,9 +14,10 @@ from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StorageError, StudyError, TrialError, counted
-from tutti.files import is_inside
 from tutti.orchestration.broker.broker import Broker
-from tutti.orchestration.driver.pictures import draw_owed
+from tutti.orchestration.driver.ending import Ender
+from tutti.orchestration.driver.pictures import PictureDrawer, draw_owed
+from tutti.orchestration.driver.recording import Recorder
 from tutti.orchestration.upkeep.budget import prune
 from tutti.orchestration.worker.folds import delete_states
 from tutti.orchestration.worker.memory import is_node_out_of_memory
@@ -89,7 +90,8 @@ def run_study(
     under their own keys, from their last states. The caller holds the study's lock.
 
     Args:
-        watch, picture: see ``StudyLog``.
+        watch: see ``StudyLog``.
+        picture: see ``PictureDrawer``.
         notify: called with messages that users should see at once, though no trial ends.
         train: trains a trial on every worker: ``train_trial``, or a function with the same arguments.
 
@@ -112,19 +114,17 @@ def run_study(
     prune_weights = partial(_prune_weights, study, folder, store, set())
     prune_weights()  # a resumed study may have a lower limit
     if store.unfinished() or not is_over(study.search, records, seconds=store.run_seconds()):
-        log = StudyLog(
+        recorder = Recorder(
             store=store,
             tracker=tracker,
             folder=folder,
             tags=tags,
-            watch=watch,
-            picture=picture,
             folds=study.split.folds is not None,
             evals_per_epoch=study.evals_per_epoch,
-            measure=_measure(study, folder, store),
-            prune=prune_weights,
-            notify=notify,
         )
+        pictures = PictureDrawer(folder=folder, tracker=tracker, picture=picture)
+        ender = Ender(recorder, pictures, measure=_measure(study, folder, store), prune=prune_weights)
+        log = StudyLog(recorder, ender, watch=watch, notify=notify)
         with closing(log):
             try:
                 ending = ending_of(study.search, records, seconds=store.run_seconds())
@@ -189,8 +189,7 @@ def clear_ended(folder: StudyFolder, trials: Sequence[TrialRecord]) -> None:
     for trial in trials:
         if trial.state is not TrialState.RUNNING:
             delete_states(folder.trial(trial.key))
-        predictions = folder.bank / trial.key  # if it is a link, its target may belong to something else
-        if trial.state in (TrialState.STOPPED, TrialState.FAILED) and is_inside(predictions, folder.path):
+        if trial.state in (TrialState.STOPPED, TrialState.FAILED):
             bank.remove(trial.key)
 
 
@@ -337,7 +336,7 @@ def _record_exchanges(folder: StudyFolder, store: StudyStore) -> None:
 
     for proposal in store.unfinished():
         if exchange := exchange_of(folder.trial(proposal.key).resume):
-            store.exchange(proposal.key, **exchange)
+            store.keep(proposal.key, proposal.resumption.exchanged(exchange))
 
 
 def _trial_name(trial: Trial) -> str:

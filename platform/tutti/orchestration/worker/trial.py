@@ -47,7 +47,8 @@ def train_trial(
     from tutti.orchestration.worker.folds import delete_states
     from tutti.training.machine.ranks import from_rank_zero, rank
 
-    if config.get("anew"):  # a state within an epoch counts steps of the whole batch
+    known = config["resumption"]
+    if known.begins_anew:  # a state within an epoch counts steps of the whole batch
         from_rank_zero(lambda: delete_states(folder.trial(config["key"])))
     reporter = _Reporter(tell, max_hours=study.search.max_trial_hours)
     try:
@@ -59,7 +60,7 @@ def train_trial(
             parameters=config["parameters"],
             listener=reporter,
             main=rank() == 0,
-            smaller_batches="halved" in config,
+            smaller_batches=known.halved is not None,
         )
     except TrialError as error:  # raised on every rank alike
         reporter.fail(error)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
-from tutti.ensembling.methods.registry import METHODS, combines_values
+from tutti.ensembling.methods.registry import METHODS
 from tutti.errors import Fault, StudyError, counted
 from tutti.records import CheckpointRecord
 
@@ -26,8 +26,8 @@ _SHOWN = 10  # faults of one kind that one message lists
 
 def unsuitable_tasks(tasks: Sequence[Task], method: str) -> Iterator[Fault]:
     """A fault for each task whose predictions the method cannot combine."""
-    if method != "auto" and not combines_values(method):
-        able = [name for name in METHODS if combines_values(name)]
+    if method != "auto" and not METHODS[method].values:
+        able = [name for name, entry in METHODS.items() if entry.values]
         for task in tasks:
             if not task.kind.probabilistic:
                 rule, got = "combine what the task's labels are", f"{task.name}, whose labels are numbers"
