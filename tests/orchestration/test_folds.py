@@ -33,7 +33,7 @@ from tutti.orchestration.worker.trial_listener import TrialListener
 from tutti.records import CheckpointRecord, TextLimit, TrialState
 from tutti.tasks.scorer import Scorer
 from tutti.training import EpochReport
-from tutti.training.loop.predict import predict
+from tutti.training.predict import predict
 
 FOLDS, EPOCHS = 3, 2
 PARAMETERS = {"learning_rate": 3e-3}

@@ -189,7 +189,7 @@ def test_labels_of_a_changed_task_are_refused(make_finished, tmp_path):
 def test_building_an_ensemble_imports_no_training_or_cluster_library():
     code = """
 import sys
-import tutti.outputs.election.ensemble, tutti.outputs.pseudo.labels, tutti.outputs.report.pictures
+import tutti.outputs.election.ensemble, tutti.outputs.pseudo.labels, tutti.outputs.pictures
 print(sorted({"torch", "ray", "mlflow", "optuna", "transformers", "matplotlib", "sklearn"} & set(sys.modules)))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

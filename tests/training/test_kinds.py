@@ -16,7 +16,7 @@ from tutti.data.encode import EncodedPart
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
-from tutti.training.loop.predict import predict
+from tutti.training.predict import predict
 from tutti.training.tricks.soup import greedy_soup
 
 NAMES, CLASSES = ("a", "b", "c"), 3

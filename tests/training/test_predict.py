@@ -17,7 +17,7 @@ from tutti.data.encode import EncodedPart
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.tasks.task import Task
-from tutti.training.loop.predict import predict
+from tutti.training.predict import predict
 
 CPU = torch.device("cpu")
 

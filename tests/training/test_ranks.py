@@ -24,7 +24,7 @@ from tutti.modeling.adapters import has_bitsandbytes
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
 from tutti.training import EpochReport, FineTuned, fine_tune
-from tutti.training.loop.predict import predict
+from tutti.training.predict import predict
 
 pytestmark = pytest.mark.slow
 TRAINING = {"num_train_epochs": 2, "optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 3}

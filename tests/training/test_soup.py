@@ -32,8 +32,8 @@ from tutti.outputs.election.soup_card import refolded
 from tutti.records import CheckpointRecord, TextLimit
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
-from tutti.training.loop.predict import predict
 from tutti.training.machine import precision
+from tutti.training.predict import predict
 from tutti.training.tricks import soup
 from tutti.training.tricks.soup import Soup, _SoupEvaluator, greedy_soup
 

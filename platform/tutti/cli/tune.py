@@ -298,7 +298,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
 
 def picture(task: str, predictions: Predictions) -> bytes:
     """A PNG of a trial's validation predictions."""
-    from tutti.outputs.report.pictures import predictions_png
+    from tutti.outputs.pictures import predictions_png
 
     assert predictions.labels is not None
     decided = predictions.kind.decide(predictions.outputs)
