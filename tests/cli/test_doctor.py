@@ -298,9 +298,7 @@ def test_a_trial_that_is_gone_from_the_database_is_named_where_later_ones_are_le
     assert finding.found == "it lacks t0001, t0003, and has later trials"
 
 
-def test_a_damaged_checkpoint_of_a_running_trial_is_a_fault_only_where_it_goes_on_from_its_state(
-    tmp_path: Path,
-) -> None:
+def test_a_damaged_checkpoint_of_a_running_trial_is_a_fault_only_where_it_goes_on_from_its_state(tmp_path):
     folder, trial = StudyFolder(tmp_path), TrialRecord("t0000", 0, TrialState.RUNNING)
     folder.trial("t0000").best.mkdir(parents=True)
     assert [*_trial_folder(folder, trial, None)] == []  # it begins anew, and replaces it

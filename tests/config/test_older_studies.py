@@ -58,9 +58,7 @@ def test_an_older_study_that_is_gone_is_not_missed_once_the_study_has_begun(chan
 
 
 @pytest.mark.parametrize("content", ["{}", "of other tasks"])
-def test_an_older_study_that_is_another_now_is_not_looked_at_once_the_study_has_begun(
-    changed: Changed, older: Path, content: str
-) -> None:
+def test_an_older_study_that_is_another_now_is_not_looked_at_once_the_study_has_begun(changed, older, content):
     path = changed(add="storage: {path: runs}\nsearch: {warm_start: [older]}\n")
     own = StudyFolder(older.parent / load_study(path).study)
     text = (older / "study.json").read_text(encoding="utf-8")

@@ -67,9 +67,7 @@ def test_a_halved_trial_whose_driver_is_killed_as_it_logs_the_first_score_begins
     assert logged.run(trial).metrics["validation_score"] == {1: 0.7}
 
 
-def test_a_driver_killed_between_the_two_marks_of_a_halving_leaves_no_trial_that_is_halved_and_has_fitted(
-    logged, monkeypatch
-):
+def test_a_driver_killed_amid_a_halving_leaves_no_trial_that_is_halved_and_has_fitted(logged, monkeypatch):
     bind, bound = logged.store.bind, []
 
     def killed_between(key: str, **attributes: object) -> None:

@@ -251,9 +251,7 @@ def test_labels_of_test_rows_grade_the_ensemble_and_the_best_trial(make_finished
 
 
 @pytest.mark.parametrize("held", ["nothing", "other rows"])
-def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_predict_them(
-    make_finished, tmp_path, held
-):
+def test_test_labels_grade_the_ensemble_where_the_best_trial_did_not_predict_them(make_finished, tmp_path, held):
     study = make_finished()
     best = max(study.bank.records(), key=lambda record: record.score)
     parts = study.bank.parts(best.key)

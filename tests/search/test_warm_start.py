@@ -62,9 +62,7 @@ def test_the_first_trials_are_like_the_best_older_ones(opened, older, run_trials
 
 
 @pytest.mark.parametrize("objectives", [("score",), ("score", "seconds")])
-def test_a_stopped_trial_is_one_for_the_new_sampler_too_and_one_without_memory_or_report_is_left_out(
-    opened, space, tmp_path, objectives
-):
+def test_a_stopped_trial_is_one_for_the_new_sampler_too(opened, space, tmp_path, objectives):
     url = f"sqlite:///{tmp_path / 'old.db'}"
     store = opened(url=url, name="old", sampler="random", objectives=objectives)
     stopped: dict[str, Any] = {"state": TrialState.STOPPED}
@@ -84,9 +82,7 @@ def test_a_stopped_trial_is_one_for_the_new_sampler_too_and_one_without_memory_o
     assert (early.state.name, early.intermediate_values) == ("PRUNED", pytest.approx({1: 0.11, 2: 0.12}))
 
 
-def test_a_trial_that_went_on_from_another_s_checkpoint_is_left_out_since_its_score_is_not_of_its_draws(
-    opened, space, tmp_path
-):
+def test_a_trial_that_went_on_from_another_s_checkpoint_is_left_out(opened, space, tmp_path):
     url = f"sqlite:///{tmp_path / 'old.db'}"
     store = opened(url=url, name="old", sampler="random")
     for number, score in enumerate((0.5, 0.9)):
