@@ -58,7 +58,7 @@ def test_the_zip_holds_the_very_files(make_finished, tmp_path):
         assert files == {name: (folder / name).read_bytes() for name in beside}
 
 
-def test_writing_again_gives_the_same_files(make_finished, tmp_path):
+def test_writing_again_gives_the_same_files(rendered, make_finished, tmp_path):
     study = make_finished()
     first = write_ensemble(**study.ensemble(tmp_path / "out"))
     assert write_ensemble(**study.ensemble(tmp_path / "out")).files == first.files
