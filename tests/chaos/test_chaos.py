@@ -21,7 +21,7 @@ import ray
 from tutti.records import TrialState
 
 MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "3"))
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.strain]
 TRIALS, EPOCHS = 8, (60 if MOMENTS > 3 else 20)
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
 PROCESS = {

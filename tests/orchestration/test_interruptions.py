@@ -97,6 +97,7 @@ def test_a_study_whose_terminal_is_closed_ends_as_after_ctrl_c(make_study, tutti
     assert {key: run.info.status for key, run in study.runs().items()} == {"": "KILLED", "t0000": "KILLED"}
 
 
+@pytest.mark.strain
 def test_a_study_whose_ray_is_lost_before_its_first_trial_does_not_wait_for_it(make_study, tutti_command, tmp_path):
     study = make_study(tmp_path, search__trials=1)
     running = tutti_command("tune", study.file)

@@ -23,6 +23,7 @@ def history(study, key: str, metric: str) -> dict[int, float]:
     return {point.step: point.value for point in points}
 
 
+@pytest.mark.strain
 def test_two_workers_train_as_one_with_their_batches_together(make_study, tutti, tmp_path):
     alike = {"search_space": {}, "search__trials": 1, "training__learning_rate": 2e-3, "training__num_train_epochs": 3}
     alike["training__bf16"] = False  # compared to float32's precision

@@ -136,7 +136,7 @@ def test_trials_have_their_points_after_a_driver_died_amid_one(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", LEARNING)
+@pytest.mark.parametrize("sampler", ["tpe", *(pytest.param(each, marks=pytest.mark.strain) for each in LEARNING[1:])])
 def test_a_sampler_that_learns_looks_where_scores_were_high(opened, one_by_one, sampler):
     points = one_by_one(opened(sampler=sampler), MANY + 30)
     assert sum(point["dropout"] for point in points[-30:]) / 30 > 0.3  # 0.25 is expected by chance

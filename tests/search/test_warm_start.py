@@ -54,7 +54,7 @@ def test_an_older_trial_cannot_be_reached_by_a_key(opened, older, key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", LEARNING)
+@pytest.mark.parametrize("sampler", ["tpe", *(pytest.param(each, marks=pytest.mark.strain) for each in LEARNING[1:])])
 def test_the_first_trials_are_like_the_best_older_ones(opened, older, run_trials, sampler):
     store = opened(sampler=sampler, older=[older])
     first = [point for _ in range(6) for point in run_trials(store, 1)]

@@ -22,6 +22,7 @@ TRAINING = {"num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_r
 TRAINING |= {"adapter": "lora", "lora_r": 4, "lora_dropout": 0.1}
 
 needs_bitsandbytes = pytest.mark.skipif(not has_bitsandbytes(), reason="bitsandbytes is not installed")
+STRAIN = [needs_bitsandbytes, pytest.mark.strain]
 BITS = [None, pytest.param(4, marks=needs_bitsandbytes), pytest.param(8, marks=needs_bitsandbytes)]
 
 
@@ -83,9 +84,9 @@ def test_the_checkpoint_says_what_the_run_said(tune, tmp_path, parts, bits):
     "training",
     [
         {"ema_decay": 0.9},
-        pytest.param({"bits": 4, "optim": "paged_adamw_8bit", "lora_r": 128}, marks=needs_bitsandbytes),
+        pytest.param({"bits": 4, "optim": "paged_adamw_8bit", "lora_r": 128}, marks=STRAIN),
         pytest.param({"bits": 4, "bf16": True, "quant_type": "fp4", "double_quant": False}, marks=needs_bitsandbytes),
-        pytest.param({"bits": 8, "ema_decay": 0.9, "activation_checkpointing": True}, marks=needs_bitsandbytes),
+        pytest.param({"bits": 8, "ema_decay": 0.9, "activation_checkpointing": True}, marks=STRAIN),
     ],
     ids=lambda training: "-".join(map(str, training.values())),
 )
@@ -135,7 +136,11 @@ def test_a_later_stage_trains_the_adapter_that_one_before_left_alone(tune: Tune,
 @needs_bitsandbytes
 @pytest.mark.parametrize(
     ("optim", "same_in_32"),
-    [("adamw_8bit", "adamw_torch"), ("paged_adamw_8bit", "adamw_torch"), ("paged_lion_8bit", "lion_32bit")],
+    [
+        ("adamw_8bit", "adamw_torch"),
+        pytest.param("paged_adamw_8bit", "adamw_torch", marks=pytest.mark.strain),
+        pytest.param("paged_lion_8bit", "lion_32bit", marks=pytest.mark.strain),
+    ],
 )
 def test_an_8_bit_optimizer_holds_moments_in_bytes_and_learns_as_one_of_32_bits(tune, tmp_path, optim, same_in_32):
     losses = []
