@@ -105,9 +105,3 @@ def test_an_older_study_serves_only_objectives_that_it_has_measured(changed: Cha
         "search.warm_start must be left out with the objective gain: what a trial added to another study's ensemble "
         "says nothing here; got an older study; take it out, or the objective gain.",
     ]
-
-
-def test_an_older_study_with_a_sampler_that_does_not_learn_is_told(changed: Changed, older: Path) -> None:
-    path = changed(add="storage: {path: runs}\nsearch: {warm_start: [older], sampler: random}\n")
-    sentence = "search.warm_start must go with a sampler that learns from trials: tpe, gp, cmaes, nsgaii, nsgaiii; got "
-    assert [text[: len(sentence)] for text in faults(path)] == [sentence]
