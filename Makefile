@@ -23,7 +23,7 @@ test: $(INSTALLED)
 	$(PARALLEL)
 
 test-slow: $(INSTALLED)
-	$(PARALLEL) -m "slow and not ray"
+	$(PARALLEL) -m "slow and not ray and not strain"
 	# Ray tests also wait: run three at a time, each with its own Ray
 	$(BIN)/pytest -n 3 --dist worksteal -m "slow and ray and not strain"
 

@@ -14,9 +14,7 @@ from tutti.errors import StorageError
 from tutti.files import clear_stray, strays, whole_folder, write_whole
 
 
-def test_the_earlier_folder_is_put_back_where_the_new_one_cannot_take_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_earlier_folder_is_put_back_where_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
     out = tmp_path / "out"
     out.mkdir()
     (out / "labels").write_text("earlier")

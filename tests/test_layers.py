@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "platform" / "tutti"
 FLOORS = {
@@ -30,6 +28,13 @@ HEAVY = {
     "optuna": {"search"},
     "mlflow": {"tracking"},
 }
+INNER_FLOORS = {
+    "training": ("machine", "keys", "tricks", "loop"),
+    "orchestration": ("upkeep", "before", "broker", "worker", "after", "driver"),
+    "outputs": ("submission", "election", "pseudo", "report"),
+}
+"""The sub-rooms of a room, lowest first. Files beside them serve all of them."""
+
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -44,32 +49,58 @@ def _imports(file: Path) -> list[str]:
     return names
 
 
+IMPORTS = [(file.relative_to(PACKAGE), name) for file in FILES for name in _imports(file)]
+
+
 def _room(file: Path) -> str:
-    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return file.parts[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_a_room_imports_only_from_itself_and_lower_floors(file):
-    room = _room(file)
-    if room == "__init__":
-        return  # the names of the Python API, which are imported when they are first used
-    for name in _imports(file):
-        if name.startswith("tutti.") and name.split(".")[1] in FLOORS:
-            other = name.split(".")[1]
-            assert other == room or FLOORS[other] < FLOORS[room] or FLOORS[other] == 0, f"{room} may not import {name}"
+def test_a_room_imports_only_from_itself_and_lower_floors():
+    wrong = []
+    for file, name in IMPORTS:
+        room, other = _room(file), name.split(".")[1] if name.startswith("tutti.") else ""
+        if room == "__init__":  # the names of the Python API, which are imported when they are first used
+            continue
+        if other in FLOORS and other != room and FLOORS[other] > 0 and FLOORS[other] >= FLOORS[room]:
+            wrong.append(f"{file}: {name}")
+    assert not wrong
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_each_heavy_library_stays_in_its_rooms(file):
-    for name in _imports(file):
-        library = name.split(".")[0]
-        if library in HEAVY:
-            assert _room(file) in HEAVY[library], f"{library} does not belong into {_room(file)}"
+def test_a_sub_room_imports_only_from_itself_and_lower_ones():
+    wrong = []
+    for file, name in IMPORTS:
+        order = INNER_FLOORS.get(_room(file), ())
+        own, other = file.parts[:2][-1], name.split(".")[2:3]
+        if (
+            name.startswith(f"tutti.{_room(file)}.")
+            and {own, *other} <= {*order}
+            and order.index(*other) > order.index(own)
+        ):
+            wrong.append(f"{file}: {name}")
+    assert not wrong
 
 
-def test_every_room_has_its_floor():
-    rooms = {_room(file) for file in FILES} - {"__init__"}
+def test_each_heavy_library_stays_in_its_rooms():
+    libraries = [(file, name.split(".")[0]) for file, name in IMPORTS]
+    assert not [f"{file}: {name}" for file, name in libraries if name in HEAVY and _room(file) not in HEAVY[name]]
+
+
+def test_every_package_says_in_one_line_what_it_is_for():
+    packages = {file: ast.get_docstring(ast.parse(file.read_text(encoding="utf8"))) for file in FILES}
+    silent = [
+        str(file)
+        for file, text in packages.items()
+        if file.name == "__init__.py" and len((text or "").splitlines()) != 1
+    ]
+    assert not silent
+
+
+def test_every_room_and_sub_room_has_its_floor():
+    rooms = {_room(file.relative_to(PACKAGE)) for file in FILES} - {"__init__"}
     assert rooms <= FLOORS.keys()
+    for room, order in INNER_FLOORS.items():
+        assert {file.parent.name for file in (PACKAGE / room).glob("*/__init__.py")} == {*order}
 
 
 def test_platform_never_becomes_a_package():

@@ -120,9 +120,7 @@ def test_a_replaced_entry_leaves_no_files_behind(tmp_path, predictions, record):
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["record.json", "validation.parquet"]
 
 
-def test_of_versions_that_an_end_left_side_by_side_the_newest_counts_and_the_others_are_left_over(
-    tmp_path, predictions, record
-):
+def test_of_versions_left_side_by_side_the_newest_counts(tmp_path, predictions, record):
     bank = Bank(tmp_path / "bank")
     for key, number in (("t0001", 1), ("t0000", 0)):
         bank.put(replace(record(number, score=0.5), key=key), {"emotion": {"validation": predictions()}})

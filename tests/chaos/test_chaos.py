@@ -21,7 +21,7 @@ import ray
 from tutti.records import TrialState
 
 MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "3"))
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.strain]
 TRIALS, EPOCHS = 8, (60 if MOMENTS > 3 else 20)
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
 PROCESS = {
@@ -154,9 +154,7 @@ def check_whole(study, untouched: dict[str, Any]) -> None:
 
 
 @pytest.mark.timeout(14400 if MOMENTS > 3 else 2400)
-def test_a_study_whose_processes_are_killed_at_random_ends_as_one_that_nobody_touched(
-    make_study, tutti, tutti_command, tmp_path, capsys
-):
+def test_a_study_killed_at_random_ends_as_one_that_nobody_touched(make_study, tutti, tutti_command, tmp_path, capsys):
     given = changes(trials=TRIALS, epochs=EPOCHS)
     calm = make_study(tmp_path / "calm", **given)
     tutti("tune", calm.file)

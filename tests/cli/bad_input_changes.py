@@ -7,13 +7,14 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bad_input_run import Templates
 from filelock import FileLock
 
 from tutti.bank.bank import Bank
@@ -26,15 +27,14 @@ TUNE = "tune study.yaml"
 
 @dataclass(frozen=True)
 class Case:
-    """One mistake, and the command that reports it.
+    """One mistake, and the command that reports it. What it says then is pinned by docs/bad-input.md.
 
     Attributes:
         what: the mistake, in the documentation's words.
-        says: parts that the message must contain.
         change: breaks the valid study in a folder.
         command: the command that is run there, without ``tutti``.
         code: the expected exit code: 2 for the user's mistake.
-        finished: whether the study has a finished trial.
+        finished: whether the study has a finished trial; None: if the command names the study or resumes it.
         env: environment variables that name places in the folder.
         after: undoes what ``change`` did outside the folder.
         ray: whether the command starts Ray, which is slow.
@@ -42,15 +42,19 @@ class Case:
     """
 
     what: str
-    says: Sequence[str]
     change: Change = lambda folder: None
     command: str = TUNE
     code: int = 2
-    finished: bool = False
+    finished: bool | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     after: Change = lambda folder: None
     ray: bool = False
     missing: Callable[[], str | None] = lambda: None
+
+    def template(self, templates: Templates) -> Path:
+        """The valid study that the case breaks."""
+        implied = "studies/moods" in self.command or "--resume" in self.command
+        return templates.finished if (implied if self.finished is None else self.finished) else templates.new
 
 
 def write(name: str, content: str | bytes) -> Change:

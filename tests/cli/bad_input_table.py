@@ -64,7 +64,7 @@ def cases() -> Iterator[tuple[str, Case]]:
 
 def run_case(case: Case, folder: Path, templates: Templates) -> Result:
     """Breaks a copy of the valid study as the case says, in ``folder``, and runs the command on it."""
-    shutil.copytree(templates.finished if case.finished else templates.new, folder, symlinks=True)
+    shutil.copytree(case.template(templates), folder, symlinks=True)
     case.change(folder)
     try:
         return run(folder, case.command, env={name: str(folder / place) for name, place in case.env.items()})

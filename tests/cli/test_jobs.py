@@ -13,9 +13,7 @@ from tutti.cluster.shipped import SUBMITTED
 @pytest.mark.parametrize(
     ("given", "trials", "options"), [("3", 3, []), ("+3", 2, ["--trials", "+3"])], ids=["a total", "so many more"]
 )
-def test_how_many_more_trials_a_study_gets_is_counted_by_the_job(
-    make_study, tmp_path, monkeypatch, given, trials, options
-):
+def test_a_job_counts_how_many_more_trials_a_study_gets(make_study, tmp_path, monkeypatch, given, trials, options):
     submitted = {}
     monkeypatch.setattr(jobs, "submit_study", lambda study, **more: submitted.update(more, study=study) or "job-1")
     study = make_study(tmp_path, search__trials=2)

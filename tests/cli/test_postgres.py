@@ -13,9 +13,7 @@ from tutti.config.folder import StudyFolder
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
-def test_a_study_kept_by_a_server_is_run_listed_and_resumed_and_its_folder_has_no_password(
-    make_study, tutti, postgres, tmp_path
-):
+def test_a_study_kept_by_a_server_has_no_password_in_its_folder(make_study, tutti, postgres, tmp_path):
     database, store = postgres.new_database(), postgres.new_database()
     secret = database.split("tutti:")[1].split("@")[0]
     study = make_study(

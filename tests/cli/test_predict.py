@@ -33,7 +33,7 @@ def many_rows(tiny_data, tmp_path) -> Path:
     return file
 
 
-def test_a_run_that_was_killed_and_then_interrupted_goes_on_and_gives_the_bytes_of_one_that_was_not(
+def test_a_run_that_was_cut_off_twice_gives_the_bytes_of_one_that_was_not(
     finished, tutti, tutti_command, many_rows, tmp_path
 ):
     out, whole = tmp_path / "killed.csv", tmp_path / "whole.csv"

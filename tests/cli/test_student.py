@@ -80,7 +80,8 @@ def predicted(study: StudyBase) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_a_smaller_student_learns_from_its_teachers_soft_labels_what_its_own_rows_do_not_tell(tmp_path: Path) -> None:
+@pytest.mark.strain
+def test_a_smaller_student_learns_from_soft_labels_what_its_own_rows_do_not_tell(tmp_path: Path) -> None:
     for name, shape in {"large": {}, "small": {"num_hidden_layers": 1, "hidden_size": 16}}.items():
         save_tokenizer(tmp_path / name, WORDS)
         save_bert(tmp_path / name, **shape)

@@ -182,9 +182,7 @@ def test_the_bank_has_what_each_trial_says_about_every_part(finished):
         (["windows", "truncate"], "are cut or are read in windows"),
     ],
 )
-def test_a_max_length_that_texts_exceed_is_told_with_the_share_of_rows_that_reach_it(
-    make_study, tmp_path, capsys, ways, become
-):
+def test_a_max_length_that_texts_exceed_is_told_with_their_share(make_study, tmp_path, capsys, ways, become):
     from tutti.workflows.preparation import prepare_study
 
     space = {"long_texts": {"type": "categorical", "choices": ways}}
@@ -195,9 +193,7 @@ def test_a_max_length_that_texts_exceed_is_told_with_the_share_of_rows_that_reac
     assert all(f"% of the rows reach max_length, 8 tokens; longer ones {become}" in line for line in told)
 
 
-def test_that_the_rows_of_a_test_table_are_numbered_is_told_unless_the_recipe_s_sample_names_their_ids(
-    make_study, tmp_path, capsys
-):
+def test_that_test_rows_are_numbered_is_told_unless_a_sample_names_their_ids(make_study, tmp_path, capsys):
     from tutti.workflows.preparation import prepare_study
 
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"w{row % 9} w{row},{row % 2}\n" for row in range(40)))

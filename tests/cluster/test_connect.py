@@ -126,9 +126,7 @@ def test_a_ray_of_our_own_that_did_not_start_in_time_is_started_once_more(monkey
         (None, 0, 3, 4, None),
     ],
 )
-def test_only_a_cluster_may_have_no_room_yet_where_it_is_known_how_much_it_gets(
-    monkeypatch, address, room, limit, autoscaled_to, yielded
-):
+def test_only_a_cluster_that_grows_may_have_no_room_yet(monkeypatch, address, room, limit, autoscaled_to, yielded):
     monkeypatch.setattr(connect, "_start", lambda address: None)
     monkeypatch.setattr(connect, "check_cluster", lambda: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

@@ -88,9 +88,7 @@ def test_optuna_s_database_may_be_a_server_s(changed: Changed, scheme: str) -> N
         ("me:secret@db/optuna", "got no scheme"),
     ],
 )
-def test_a_database_that_no_server_keeps_is_told_without_its_password(
-    faults: Faults, changed: Changed, url: str, got: str
-) -> None:
+def test_a_database_that_no_server_keeps_is_told_without_its_password(faults, changed, url, got):
     (message,) = faults(changed(add=f"storage: {{database: '{url}'}}\n"))
     assert "storage.database must be the address of a PostgreSQL server's database" in message
     assert got in message
@@ -106,9 +104,7 @@ def test_a_database_that_no_server_keeps_is_told_without_its_password(
         ("runs", "got no scheme; write it like http://HOST:5000 or sqlite:///mlflow.db."),
     ],
 )
-def test_an_address_that_is_no_mlflow_store_is_told_without_its_password(
-    faults: Faults, changed: Changed, uri: str, got: str
-) -> None:
+def test_an_address_that_is_no_mlflow_store_is_told_without_its_password(faults, changed, uri, got):
     path = changed(add=f"tracking: {{uri: '{uri}'}}\n")
     (message,) = faults(path)
     assert message.startswith(

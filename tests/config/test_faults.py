@@ -114,9 +114,7 @@ Faults = Callable[..., list[str]]
         ),
     ],
 )
-def test_each_kind_of_fault_has_its_sentence(
-    faults: Faults, changed: Changed, old: str, new: str, sentence: str
-) -> None:
+def test_each_kind_of_fault_has_its_sentence(faults, changed, old, new, sentence):
     path = changed(old, new)
     assert any(messages.startswith(f"{path}: {sentence}") for messages in faults(path)), faults(path)
 
@@ -150,9 +148,7 @@ def test_each_kind_of_fault_has_its_sentence(
         ("ensemble: {recipe: my.yaml}", "ensemble.recipe must be an existing file; got "),
     ],
 )
-def test_each_kind_of_fault_below_the_tasks_has_its_sentence(
-    faults: Faults, changed: Changed, added: str, sentence: str
-) -> None:
+def test_each_kind_of_fault_below_the_tasks_has_its_sentence(faults, changed, added, sentence):
     path = changed(add=f"{added}\n")
     assert [messages[: len(f"{path}: {sentence}")] for messages in faults(path)] == [f"{path}: {sentence}"]
 
@@ -206,9 +202,7 @@ def test_each_kind_of_fault_below_the_tasks_has_its_sentence(
         ),
     ],
 )
-def test_each_kind_of_fault_of_a_distribution_has_its_sentence(
-    faults: Faults, changed: Changed, distribution: str, sentence: str
-) -> None:
+def test_each_kind_of_fault_of_a_distribution_has_its_sentence(faults, changed, distribution, sentence):
     path = changed(add=f"  x: {distribution}\n")
     assert [messages[: len(f"{path}: {sentence}")] for messages in faults(path)] == [f"{path}: {sentence}"]
 
@@ -221,9 +215,7 @@ def test_each_kind_of_fault_of_a_distribution_has_its_sentence(
         "{type: categorical, choices: [1, '1', 0, null]}",
     ],
 )
-def test_a_step_of_the_whole_range_and_choices_of_different_kinds_are_taken(
-    changed: Changed, distribution: str
-) -> None:
+def test_a_step_of_the_whole_range_and_choices_of_different_kinds_are_taken(changed, distribution):
     assert "x" in load_study(changed(add=f"  x: {distribution}\n")).search_space.root
 
 

@@ -61,9 +61,7 @@ Faults = Callable[..., list[str]]
         ),
     ],
 )
-def test_a_key_of_another_layout_and_one_that_the_layout_needs_are_told(
-    faults: Faults, changed: Changed, old: str, new: str, sentence: str
-) -> None:
+def test_a_key_of_another_layout_and_one_that_the_layout_needs_are_told(faults, changed, old, new, sentence):
     path = changed(old, new, add="search: {trials: four}\n")
     messages = faults(path)
     assert any(text.startswith(f"{path}: {sentence}") for text in messages), messages

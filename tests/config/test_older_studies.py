@@ -58,9 +58,7 @@ def test_an_older_study_that_is_gone_is_not_missed_once_the_study_has_begun(chan
 
 
 @pytest.mark.parametrize("content", ["{}", "of other tasks"])
-def test_an_older_study_that_is_another_now_is_not_looked_at_once_the_study_has_begun(
-    changed: Changed, older: Path, content: str
-) -> None:
+def test_an_older_study_that_is_another_now_is_not_looked_at_once_the_study_has_begun(changed, older, content):
     path = changed(add="storage: {path: runs}\nsearch: {warm_start: [older]}\n")
     own = StudyFolder(older.parent / load_study(path).study)
     text = (older / "study.json").read_text(encoding="utf-8")
@@ -107,9 +105,3 @@ def test_an_older_study_serves_only_objectives_that_it_has_measured(changed: Cha
         "search.warm_start must be left out with the objective gain: what a trial added to another study's ensemble "
         "says nothing here; got an older study; take it out, or the objective gain.",
     ]
-
-
-def test_an_older_study_with_a_sampler_that_does_not_learn_is_told(changed: Changed, older: Path) -> None:
-    path = changed(add="storage: {path: runs}\nsearch: {warm_start: [older], sampler: random}\n")
-    sentence = "search.warm_start must go with a sampler that learns from trials: tpe, gp, cmaes, nsgaii, nsgaiii; got "
-    assert [text[: len(sentence)] for text in faults(path)] == [sentence]

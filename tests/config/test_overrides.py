@@ -74,9 +74,7 @@ def test_an_override_adds_and_changes_keys_of_a_search_space_that_contain_dots(c
     assert [*removed.search_space.root] == ["learning_rate", "stages.0.weight_decay"]
 
 
-def test_a_key_of_a_shipped_search_space_that_does_not_fit_is_taken_out_as_the_message_says(
-    faults: Faults, changed: Changed
-) -> None:
+def test_a_key_of_a_shipped_search_space_that_does_not_fit_is_taken_out_as_the_message_says(faults, changed):
     changed("num_train_epochs: 2", "max_steps: 9")
     path = changed("\n  learning_rate: {type: log_uniform, low: 1e-5, high: 1e-3}", " small")
     (fault,) = faults(path, check_training=check_training)

@@ -15,9 +15,7 @@ Changed = Callable[..., Path]
 Faults = Callable[..., list[str]]
 
 
-def test_paths_in_home_named_sets_extra_rows_and_storage_are_resolved(
-    changed: Changed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_in_home_named_sets_extra_rows_and_storage_are_resolved(changed, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "data"))
     path = changed(
         "    test: data/topic_test.csv",
@@ -30,9 +28,7 @@ def test_paths_in_home_named_sets_extra_rows_and_storage_are_resolved(
     assert config.storage.path == tmp_path.parent / "studies"
 
 
-def test_environment_variables_in_paths_are_replaced_and_must_be_set(
-    changed: Changed, faults: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_variables_in_paths_are_replaced_and_must_be_set(changed, faults, tmp_path, monkeypatch):
     monkeypatch.setenv("TUTTI_TEST_DATA", str(tmp_path / "data"))
     storage = "storage: {path: $TUTTI_TEST_DATA/a$b}\n"
     path = changed("data/topic_test.csv", "${TUTTI_TEST_DATA}/topic_test.csv", add=storage)
@@ -56,9 +52,7 @@ def test_environment_variables_in_paths_are_replaced_and_must_be_set(
         ("", "ensemble: {recipe: 's3://bucket/recipe.yaml'}\n", "ensemble.recipe"),
     ],
 )
-def test_an_address_where_a_path_has_to_be_is_told_and_names_no_folder(
-    faults: Faults, changed: Changed, old: str, new: str, key: str
-) -> None:
+def test_an_address_where_a_path_has_to_be_is_told_and_names_no_folder(faults, changed, old, new, key):
     path = changed(old, new) if old else changed("", "", add=new)
     [message] = faults(path)
     assert message.startswith(f"{path}: {key} must be a path, of a disk or of mounted storage; got the address ")
@@ -133,9 +127,7 @@ def test_an_mlflow_store_in_a_file_lies_beside_the_study_file(changed: Changed, 
     assert load_study(path).tracking.uri == expected.format(folder=path.parent)
 
 
-def test_what_is_below_storage_that_is_not_mounted_here_is_left_for_the_cluster_to_check(
-    changed: Changed, faults: Faults, tmp_path: Path
-) -> None:
+def test_what_is_below_storage_that_is_not_mounted_here_is_left_for_the_cluster_to_check(changed, faults, tmp_path):
     mount = tmp_path / "mnt" / "studies"
     changed("backbone: backbone/", f"backbone: {mount}/bert")
     changed("    test: data/topic_test.csv", f"    test: {mount}/data/topic_test.csv")

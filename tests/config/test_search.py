@@ -48,9 +48,7 @@ def test_one_value_of_a_condition_is_a_list_of_one_and_a_stored_study_keeps_it(c
         ("num_train_epochs: 2", RANK + ADAPTER),
     ],
 )
-def test_a_condition_may_name_what_training_sets_a_stage_sets_or_the_space_varies(
-    changed: Changed, training: str, added: str
-) -> None:
+def test_a_condition_may_name_what_training_sets_a_stage_sets_or_the_space_varies(changed, training, added):
     assert "lora_r" in load_study(changed("num_train_epochs: 2", training, add=added)).search_space.root
 
 
@@ -113,9 +111,7 @@ def test_each_kind_of_wrong_condition_has_its_sentence(changed: Changed, added: 
         ),
     ],
 )
-def test_a_condition_that_training_keeps_every_trial_from_meeting_is_told(
-    changed: Changed, training: str, condition: str, sentence: str
-) -> None:
+def test_a_condition_that_training_keeps_every_trial_from_meeting_is_told(changed, training, condition, sentence):
     path = changed("num_train_epochs: 2", training, add=RANK.replace("adapter: lora", condition))
     assert faults(path) == [sentence]
 
@@ -142,9 +138,7 @@ def test_what_no_new_study_may_have_stays_in_one_that_has_begun(changed: Changed
         ("", "{trials: 2}", "give `study:` another name, and add `search_space: small` or another one"),
     ],
 )
-def test_the_space_of_a_study_that_has_begun_is_not_to_be_changed(
-    changed: Changed, tmp_path: Path, space: str, search: str, remedy: str
-) -> None:
+def test_the_space_of_a_study_that_has_begun_is_not_to_be_changed(changed, tmp_path, space, search, remedy):
     path = changed(INLINE, space, add=f"search: {search}\nstorage: {{path: runs}}\n")
     own = StudyFolder(tmp_path / "runs" / "little")
     own.path.mkdir(parents=True)
@@ -287,9 +281,7 @@ def test_a_grid_has_each_point_once_and_only_keys_that_are_drawn() -> None:
         (INLINE, "{enqueue: [1e-4]}", "search.enqueue.0 must hold keys of its own; got 0.0001; write its keys"),
     ],
 )
-def test_each_kind_of_fault_of_a_search_has_its_sentence(
-    changed: Changed, spaces: str, search: str, sentence: str
-) -> None:
+def test_each_kind_of_fault_of_a_search_has_its_sentence(changed, spaces, search, sentence):
     messages = faults(changed(INLINE, spaces, add=f"search: {search}\n"))
     assert [text[: len(sentence)] for text in messages] == [sentence]
 

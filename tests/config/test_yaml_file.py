@@ -35,9 +35,7 @@ def test_yaml_is_of_version_1_2(changed: Changed) -> None:
         (b"\x80\x00\x01", "study.yaml must be UTF-8 text; "),
     ],
 )
-def test_a_file_that_is_no_yaml_mapping_is_told_by_line_and_column(
-    faults: Faults, study: Path, text: str | bytes, sentence: str
-) -> None:
+def test_a_file_that_is_no_yaml_mapping_is_told_by_line_and_column(faults, study, text, sentence):
     study.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert f"{study.parent}/{sentence}" in faults(study)[0]
 
@@ -49,9 +47,7 @@ def test_a_study_file_that_is_not_there_is_told(faults: Faults, tmp_path: Path) 
     assert "got a folder" in faults(tmp_path)[0]
 
 
-def test_a_study_file_that_nobody_may_read_is_not_called_misspelt(
-    faults: Faults, study: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_file_that_nobody_may_read_is_not_called_misspelt(faults, study, monkeypatch):
     def refuse(_: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 

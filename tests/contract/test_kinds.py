@@ -8,7 +8,8 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,7 @@ PROBABILITIES = {
 
 @dataclass(frozen=True)
 class Study:
-    """A study whose trials have ended."""
+    """A study whose trials have ended. What is made of it goes to ``folder``."""
 
     folder: Path
     config: StudyConfig
@@ -208,14 +209,29 @@ def submitted(study: Study, name: str = "out") -> list[list[str]]:
         return list(csv.reader(file))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Callable[[str, bool], Study]:
+    """Each example's study, made once."""
+    return cache(lambda name, probabilities: make(tmp_path_factory.mktemp("study"), _examples(probabilities)[name]))
+
+
+def _examples(probabilities: bool) -> dict[str, Example]:
+    return PROBABILITIES if probabilities else EXAMPLES
+
+
+@pytest.fixture
+def study_of(made, tmp_path) -> Callable[..., Study]:
+    return lambda name, probabilities=False: replace(made(name, probabilities), folder=tmp_path)
+
+
 def test_every_kind_has_an_example():
     assert {name.split()[0] for name in EXAMPLES} == KINDS.keys()
     assert PROBABILITIES.keys() == {name for name, kind in KINDS.items() if kind.probabilistic}
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_ensemble_is_submitted_with_a_row_for_each_test_row_and_the_columns_of_its_kind(tmp_path, example):
-    study = make(tmp_path, EXAMPLES[example])
+def test_a_submission_has_a_row_per_test_row_and_the_columns_of_its_kind(study_of, tmp_path, example):
+    study = study_of(example)
     assert study.task.kind_name == example.split()[0]
     card = ensemble(study)
     header, *rows = submitted(study)
@@ -231,8 +247,8 @@ def test_an_ensemble_is_submitted_with_a_row_for_each_test_row_and_the_columns_o
 
 
 @pytest.mark.parametrize("kind", PROBABILITIES)
-def test_where_the_metric_needs_probabilities_these_are_submitted(tmp_path, kind):
-    study = make(tmp_path, PROBABILITIES[kind])
+def test_where_the_metric_needs_probabilities_these_are_submitted(study_of, kind):
+    study = study_of(kind, probabilities=True)
     card = ensemble(study, Recipe(decision="offsets"))
     header, *rows = submitted(study)
     assert header == ["id", *study.task.names]
@@ -244,8 +260,8 @@ def test_where_the_metric_needs_probabilities_these_are_submitted(tmp_path, kind
 
 @pytest.mark.parametrize("kind", [name for name in EXAMPLES if KINDS[name.split()[0]].probabilistic])
 @pytest.mark.parametrize("labels", ["hard", "soft"])
-def test_pseudo_labels_come_back_as_extra_training_rows(tmp_path, kind, labels):
-    study = make(tmp_path, EXAMPLES[kind])
+def test_pseudo_labels_come_back_as_extra_training_rows(study_of, kind, labels):
+    study = study_of(kind)
     report = pseudo(study, Labelling(select="all", labels=labels, max_drift=None))
     assert report.tasks[0].labelled == ROWS["pool"]
     back = trained_on(study, report.tasks[0].file, labels)
@@ -259,8 +275,8 @@ def test_pseudo_labels_come_back_as_extra_training_rows(tmp_path, kind, labels):
 
 
 @pytest.mark.parametrize("kind", ["value", "values"])
-def test_pseudo_labels_of_numbers_come_back_as_they_were_predicted(tmp_path, kind):
-    study = make(tmp_path, EXAMPLES[kind])
+def test_pseudo_labels_of_numbers_come_back_as_they_were_predicted(study_of, kind):
+    study = study_of(kind)
     report = pseudo(study, Labelling(select="all", max_drift=None))
     back = trained_on(study, report.tasks[0].file, "hard")
     members = [member.key for member in report.tasks[0].members]
@@ -307,8 +323,8 @@ def trained_on(study: Study, file: str | None, labels: str) -> Back:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_stored_predictions_come_back(tmp_path, example):
-    study = make(tmp_path, EXAMPLES[example])
+def test_stored_predictions_come_back(study_of, example):
+    study = study_of(example)
     for part in ("validation", "test"):
         stored = study.bank.predictions("t0000", "t", part)
         back = from_parquet(to_parquet(stored))
@@ -318,8 +334,8 @@ def test_stored_predictions_come_back(tmp_path, example):
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_new_rows_are_predicted_with_the_columns_of_their_kind(tmp_path, example):
-    study = make(tmp_path, EXAMPLES[example])
+def test_new_rows_are_predicted_with_the_columns_of_their_kind(study_of, example):
+    study = study_of(example)
     outputs = study.bank.predictions("t0000", "t", "test").outputs
     table = TaskVote(study.task, {0: (0,)}).table(["a"] * len(outputs), [outputs])
     names, kind = study.task.names, study.task.kind_name
@@ -333,8 +349,8 @@ def test_new_rows_are_predicted_with_the_columns_of_their_kind(tmp_path, example
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_report_s_part_on_an_ensemble_is_made(tmp_path, example):
-    study = make(tmp_path, EXAMPLES[example])
+def test_the_report_s_part_on_an_ensemble_is_made(study_of, example):
+    study = study_of(example)
     section = vote(
         study="kinds",
         recipe_name="own",

@@ -58,9 +58,7 @@ PLANS = st.fixed_dictionaries(
 
 @settings(deadline=None)
 @given(sizes=SIZES, batch=st.integers(1, 9), world=st.integers(1, 4), seed=st.integers(0, 99), plan=PLANS)
-def test_every_row_of_every_task_comes_once_an_epoch_over_all_ranks(
-    sizes: dict[str, int], batch: int, world: int, seed: int, plan: dict[str, Any]
-) -> None:
+def test_every_row_of_every_task_comes_once_an_epoch_over_all_ranks(sizes, batch, world, seed, plan):
     seen: Counter[tuple[str, int]] = Counter()
     for rank in range(world):
         for step in _sampler(sizes, batch=batch, seed=seed, rank=rank, world=world, **plan):
@@ -70,9 +68,7 @@ def test_every_row_of_every_task_comes_once_an_epoch_over_all_ranks(
 
 @settings(deadline=None)
 @given(sizes=SIZES, batch=st.integers(1, 9), world=st.integers(2, 4), seed=st.integers(0, 99), plan=PLANS)
-def test_all_ranks_step_together_on_one_task_with_as_many_rows(
-    sizes: dict[str, int], batch: int, world: int, seed: int, plan: dict[str, Any]
-) -> None:
+def test_all_ranks_step_together_on_one_task_with_as_many_rows(sizes, batch, world, seed, plan):
     samplers = [_sampler(sizes, batch=batch, seed=seed, rank=rank, world=world, **plan) for rank in range(world)]
     steps = list(zip(*samplers, strict=True))
     assert len(steps) == len(samplers[0])
@@ -84,9 +80,7 @@ def test_all_ranks_step_together_on_one_task_with_as_many_rows(
 
 @settings(deadline=None)
 @given(sizes=SIZES, batch=st.integers(1, 9), world=st.integers(2, 4), grouped=st.booleans())
-def test_global_batches_are_those_of_one_worker_with_a_larger_batch(
-    sizes: dict[str, int], batch: int, world: int, grouped: bool
-) -> None:
+def test_global_batches_are_those_of_one_worker_with_a_larger_batch(sizes, batch, world, grouped):
     alone = list(_sampler(sizes, batch=batch * world, group_by_length=grouped))
     ranks = [_sampler(sizes, batch=batch, rank=rank, world=world, group_by_length=grouped) for rank in range(world)]
     shared = list(zip(*ranks, strict=True))
@@ -109,9 +103,7 @@ def test_a_token_budget_is_each_rank_s_own_so_that_global_batches_depend_on_the_
 
 @settings(deadline=None)
 @given(weights=st.lists(st.floats(0.01, 10), min_size=1, max_size=40), batch=st.integers(1, 9), world=st.integers(1, 3))
-def test_a_row_weighs_the_same_in_the_loss_whatever_rows_it_comes_with(
-    weights: list[float], batch: int, world: int
-) -> None:
+def test_a_row_weighs_the_same_in_the_loss_whatever_rows_it_comes_with(weights, batch, world):
     row_weights = np.array(weights)
     rows = {"t": BatchRows(lengths=np.full(len(weights), 5), weights=row_weights)}
     ranks = [
@@ -137,9 +129,7 @@ def test_no_row_is_in_a_much_smaller_batch_than_others_where_it_would_weigh_more
 
 @settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 128), min_size=1, max_size=99), world=st.integers(1, 3), grouped=st.booleans())
-def test_a_token_budget_lets_long_rows_weigh_as_much_as_short_ones(
-    lengths: list[int], world: int, grouped: bool
-) -> None:
+def test_a_token_budget_lets_long_rows_weigh_as_much_as_short_ones(lengths, world, grouped):
     row_weights = np.random.default_rng(len(lengths)).uniform(0.1, 2, len(lengths))
     rows = {"t": BatchRows(lengths=np.array(lengths), weights=row_weights)}
     plan = BatchPlan(per_device_batch=4, group_by_length=grouped, max_tokens=200)
@@ -164,9 +154,7 @@ def test_the_loss_of_accumulated_batches_is_the_mean_of_their_tasks_losses_by_ba
     epoch=st.integers(0, 3),
     multiple=st.sampled_from([1, 8]),
 )
-def test_a_token_budget_is_kept_in_every_epoch_with_as_many_batches(
-    lengths: list[int], max_tokens: int, world: int, grouped: bool, epoch: int, multiple: int
-) -> None:
+def test_a_token_budget_is_kept_in_every_epoch(lengths, max_tokens, world, grouped, epoch, multiple):
     own = BatchRows(lengths=np.array(lengths), weights=np.ones(len(lengths)))
     plan = BatchPlan(per_device_batch=4, group_by_length=grouped, max_tokens=max_tokens, multiple=multiple)
     sampler = TaskBatchSampler({"t": own}, plan=plan, seed=1, stage=0, rank=0, world=world)
@@ -308,9 +296,7 @@ def test_rows_are_padded_to_the_longest_of_the_batch(part: EncodedPart) -> None:
 
 
 @pytest.mark.parametrize(("positions", "width"), [(None, 8), (512, 8), (8, 8), (6, 6), (5, 5)])
-def test_the_width_is_rounded_up_where_asked_within_the_encoders_positions(
-    part: EncodedPart, positions: int | None, width: int
-) -> None:
+def test_the_width_is_rounded_up_where_asked_within_the_encoders_positions(part, positions, width):
     rows = TokenRows(part, multiple=8, positions=positions)
     assert rows.pad(np.array([2]))["input_ids"].shape == (1, width)
     tasks = TaskRows({"t": part}, multiple=8, positions=positions)

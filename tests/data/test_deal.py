@@ -57,9 +57,7 @@ def test_each_of_many_labels_has_its_share_in_each_part(shares: np.ndarray) -> N
 
 
 @given(counts=st.lists(st.integers(1, 30), min_size=1, max_size=5), folds=st.integers(2, 6), seed=st.integers(0, 2**32))
-def test_rows_that_are_alike_are_dealt_evenly_at_random_and_again_in_the_same_way(
-    counts: list[int], folds: int, seed: int
-) -> None:
+def test_rows_that_are_alike_are_dealt_evenly_at_random_and_again_in_the_same_way(counts, folds, seed):
     amounts = np.repeat(np.eye(len(counts)), counts, axis=0)
     shares = np.full(folds, 1 / folds)
     parts = deal(amounts, shares, seed=seed)

@@ -81,9 +81,7 @@ def encode_test(
     return part.encoded["input_ids"][:]
 
 
-def test_labels_of_a_regression_are_float32(
-    make_spec: Callable[..., TaskSpec], tokenizer_folder: str, tmp_path: Path
-) -> None:
+def test_labels_of_a_regression_are_float32(make_spec, tokenizer_folder, tmp_path):
     scores = [(*row[:2], f"{n / 8}") for n, row in enumerate(TRAIN)]
     spec = make_spec("C", metric="pearson", train=scores, test=[("0", "w1")])
     prepared = prepare([spec], validation=0.2, seed=0, folder=tmp_path / "scores")
@@ -103,9 +101,7 @@ def test_labels_of_a_regression_are_float32(
     assert test.labels is None
 
 
-def test_rows_labels_and_weights_stand_in_the_order_of_the_part(
-    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
-) -> None:
+def test_rows_labels_and_weights_stand_in_the_order_of_the_part(prepared, tokenizer_folder, tmp_path):
     part = load_part(
         prepared, task="A", part="train", tokenizer=tokenizer_folder, limit=TextLimit(16), cache=tmp_path / "c"
     )
@@ -123,9 +119,7 @@ def test_rows_labels_and_weights_stand_in_the_order_of_the_part(
     assert str(part.encoded.features["input_ids"].feature.dtype) == "int32"
 
 
-def test_a_part_without_labels_has_none_and_weighs_one(
-    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
-) -> None:
+def test_a_part_without_labels_has_none_and_weighs_one(prepared, tokenizer_folder, tmp_path):
     part = load_part(
         prepared, task="A", part="test", tokenizer=tokenizer_folder, limit=TextLimit(16), cache=tmp_path / "c"
     )
@@ -134,9 +128,7 @@ def test_a_part_without_labels_has_none_and_weighs_one(
     assert part.encoded["input_ids"][:] == [[CLS, FIRST + 1, FIRST + 2, 1, SEP]]
 
 
-def test_the_longer_text_of_a_pair_is_cut_first_and_token_types_tell_them_apart(
-    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
-) -> None:
+def test_the_longer_text_of_a_pair_is_cut_first_and_token_types_tell_them_apart(prepared, tokenizer_folder, tmp_path):
     part = load_part(
         prepared, task="B", part="test", tokenizer=tokenizer_folder, limit=TextLimit(8), cache=tmp_path / "c"
     )
@@ -145,9 +137,7 @@ def test_the_longer_text_of_a_pair_is_cut_first_and_token_types_tell_them_apart(
     assert part.lengths.tolist() == [8, 5]
 
 
-def test_a_tokenizer_without_token_types_leaves_that_column_out(
-    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
-) -> None:
+def test_a_tokenizer_without_token_types_leaves_that_column_out(prepared, tokenizer_folder, tmp_path):
     from transformers import AutoTokenizer
 
     plain = AutoTokenizer.from_pretrained(tokenizer_folder, model_input_names=["input_ids", "attention_mask"])
@@ -160,9 +150,7 @@ def test_a_tokenizer_without_token_types_leaves_that_column_out(
     assert marks_second_text(AutoTokenizer.from_pretrained(tokenizer_folder))
 
 
-def test_a_tokenizer_that_puts_its_token_behind_the_text_is_told_from_one_that_puts_it_in_front(
-    tokenizer_folder: str,
-) -> None:
+def test_a_tokenizer_that_puts_its_token_behind_the_text_is_told_from_one_that_puts_it_in_front(tokenizer_folder):
     from tokenizers.processors import TemplateProcessing
     from transformers import AutoTokenizer
 
@@ -182,9 +170,7 @@ def test_texts_are_encoded_once_and_then_only_mapped(prepared: Prepared, tokeniz
     assert len(files) == 2
 
 
-def test_all_parts_are_those_that_are_loaded_one_by_one_and_the_tokenizer_is_read_once(
-    prepared: Prepared, tokenizer_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_parts_are_as_loaded_one_by_one(prepared, tokenizer_folder, tmp_path, monkeypatch):
     read: list[str] = []
     load = encode.load_tokenizer
     monkeypatch.setattr(encode, "load_tokenizer", lambda name: [read.append(name), load(name)][1])
@@ -203,9 +189,7 @@ def test_all_parts_are_those_that_are_loaded_one_by_one_and_the_tokenizer_is_rea
     assert tables[0] == tables[1]
 
 
-def test_another_study_on_the_same_texts_encodes_nothing(
-    prepared: Prepared, make_spec: Callable[..., TaskSpec], tokenizer_folder: str, tmp_path: Path
-) -> None:
+def test_another_study_on_the_same_texts_encodes_nothing(prepared, make_spec, tokenizer_folder, tmp_path):
     cache = tmp_path / "cache"
     first = encode_test(prepared, tokenizer_folder, cache)
     files = files_of(cache)
@@ -215,9 +199,7 @@ def test_another_study_on_the_same_texts_encodes_nothing(
     assert files_of(cache) == files
 
 
-def test_texts_length_and_tokenizer_each_make_another_table(
-    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
-) -> None:
+def test_texts_length_and_tokenizer_each_make_another_table(prepared, tokenizer_folder, tmp_path):
     from transformers import AutoTokenizer
 
     cache = tmp_path / "cache"
@@ -242,9 +224,7 @@ def test_a_damaged_table_is_made_anew(prepared: Prepared, tokenizer_folder: str,
     assert encode_test(prepared, tokenizer_folder, cache) == first
 
 
-def test_processes_that_encode_at_the_same_time_agree(
-    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
-) -> None:
+def test_processes_that_encode_at_the_same_time_agree(prepared, tokenizer_folder, tmp_path):
     cache = tmp_path / "cache"
     # Spawned, because this process has threads: a forked child may inherit a lock that is never released.
     with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
@@ -262,25 +242,13 @@ def test_a_folder_without_tokenizer_is_a_backbone_error(prepared: Prepared, tmp_
         encode_test(prepared, str(tmp_path / "empty"), tmp_path / "cache")
 
 
-def test_a_folder_with_a_config_alone_has_no_tokenizer(prepared: Prepared, tmp_path: Path) -> None:
-    from transformers import BertConfig
-
-    BertConfig(vocab_size=64).save_pretrained(tmp_path / "bare")
-    with pytest.raises(BackboneError, match="must have a vocabulary; got an empty one"):
-        encode_test(prepared, str(tmp_path / "bare"), tmp_path / "cache")
-
-
-def test_an_empty_text_to_predict_is_its_special_tokens(
-    make_spec: Callable[..., TaskSpec], tokenizer_folder: str, tmp_path: Path
-) -> None:
+def test_an_empty_text_to_predict_is_its_special_tokens(make_spec, tokenizer_folder, tmp_path):
     spec = make_spec(train=[("0", "w1", "a"), ("1", "w2", "b"), ("2", "w3", "a"), ("3", "w4", "b")], test=[("0", "")])
     prepared = prepare([spec], validation=0.5, seed=0, folder=tmp_path / "prepared")
     assert encode_test(prepared, tokenizer_folder, tmp_path / "cache") == [[CLS, SEP]]
 
 
-def test_a_tokenizer_without_padding_token_is_refused(
-    prepared: Prepared, tokenizer_folder: str, tmp_path: Path
-) -> None:
+def test_a_tokenizer_without_padding_token_is_refused(prepared, tokenizer_folder, tmp_path):
     from transformers import AutoTokenizer
 
     bare = AutoTokenizer.from_pretrained(tokenizer_folder)

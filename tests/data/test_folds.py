@@ -40,9 +40,7 @@ def numbers(
     folds=st.integers(2, 8),
     seed=st.integers(0, 2**32),
 )
-def test_folds_are_even_in_all_and_in_each_class_and_each_trains_on_every_class(
-    counts: list[int], folds: int, seed: int
-) -> None:
+def test_folds_are_even_in_all_and_in_each_class_and_each_trains_on_every_class(counts, folds, seed):
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
     if len(labels) < folds:
         return
@@ -102,9 +100,7 @@ def prepared_in(folder: Path, *specs: TaskSpec, folds: int | None = 5, **setting
     return prepare(specs, folder=folder, **{"validation": None if folds else 0.2, "folds": folds, "seed": 0} | settings)
 
 
-def test_train_keeps_all_rows_with_their_fold_and_validation_has_those_of_the_task_s_own_file(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
+def test_train_keeps_all_rows_with_their_fold_and_validation_has_those_of_the_task_s_own_file(make_spec, tmp_path):
     extra = [([(f"r{n}", f"more {n}", "yes") for n in range(9)], 0.5)]
     prepared = prepared_in(tmp_path / "data", make_spec(train=TRAIN, extra=extra, test=[("0", "a")]))
     train, held_out, folds = prepared.rows("A", "train"), prepared.rows("A", "validation"), prepared.folds("A")
@@ -119,9 +115,7 @@ def test_train_keeps_all_rows_with_their_fold_and_validation_has_those_of_the_ta
     assert load_prepared(prepared.folder) == prepared
 
 
-def test_folds_do_not_depend_on_tasks_with_other_texts_or_on_rows_of_other_files(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
+def test_folds_do_not_depend_on_tasks_with_other_texts_or_on_rows_of_other_files(make_spec, tmp_path):
     other = [(row[0], f"other {row[1]}", row[2]) for row in TRAIN[:20]]
     together = prepared_in(tmp_path / "one", make_spec("A", train=other), make_spec("B", train=TRAIN))
     alone = prepared_in(tmp_path / "two", make_spec("B", train=TRAIN, extra=[([("0", "a", "no")], 1.0)]))
@@ -154,9 +148,7 @@ def test_a_study_without_folds_has_none_to_give(make_spec: MakeSpec, tmp_path: P
         prepared.folds("A")
 
 
-def test_a_row_that_is_taken_from_a_part_is_the_same_row_everywhere(
-    make_spec: MakeSpec, tokenizer_folder: str, tmp_path: Path
-) -> None:
+def test_a_row_that_is_taken_from_a_part_is_the_same_row_everywhere(make_spec, tokenizer_folder, tmp_path):
     pairs = [(name, text, f"w5{n % 10} w1", label) for n, (name, text, label) in enumerate(TRAIN)]
     spec = make_spec(pair=True, train=pairs, extra=[([("x", "w9", "w8", "no")], 0.25)], test=[("0", "w1", "w2")])
     prepared = prepared_in(tmp_path / "data", spec)

@@ -47,9 +47,7 @@ def test_a_token_that_no_row_uses_may_be_missing(pairs: EncodedPart, tmp_path: P
         (0, 2, r"give tokens below 0, .*; got 0 \('\[PAD\]'\), which pads shorter rows"),
     ],
 )
-def test_a_row_with_one_beyond_the_table_is_named(
-    pairs: EncodedPart, tmp_path: Path, tokens: int, token_types: int, sentence: str
-) -> None:
+def test_a_row_with_one_beyond_the_table_is_named(pairs, tmp_path, tokens, token_types, sentence):
     with pytest.raises(BackboneError, match=sentence):
         check_known(pairs, where="test", backbone=str(tmp_path), tokens=tokens, token_types=token_types)
 

@@ -53,9 +53,7 @@ def test_head_and_tail_of_a_long_text_stay_and_a_text_that_fits_stays_whole(toke
         (10, 10, [0, 1, 9, "[SEP]", 50, 51, 58, 59]),
     ],
 )
-def test_each_text_of_a_pair_keeps_its_ends_as_many_tokens_as_truncation_would(
-    tokenizer_folder: str, first: int, second: int, kept: list[Any]
-) -> None:
+def test_each_text_of_a_pair_keeps_its_ends_as_many_tokens_as_truncation_would(tokenizer_folder, first, second, kept):
     texts = [words(*range(first))], [words(*range(50, 50 + second))]
     part = encoded(tokenizer_folder, *texts, max_length=10, long_texts="head_tail")
     assert numbers_of(part.encoded["input_ids"][0]) == ["[CLS]", *kept, "[SEP]"]
@@ -98,9 +96,7 @@ def test_windows_of_a_pair_slide_over_its_longer_text_beside_the_shorter_one(tok
     max_length=st.integers(8, 40),
     stride=st.integers(0, 40),
 )
-def test_windows_cover_all_of_the_longer_text_and_each_is_full(
-    lengths: tuple[int, ...], max_length: int, stride: int
-) -> None:
+def test_windows_cover_all_of_the_longer_text_and_each_is_full(lengths, max_length, stride):
     special = np.concatenate([[True], *([*[False] * length, True] for length in lengths)]).astype(bool)
     if len(special) <= max_length:
         return
@@ -152,9 +148,7 @@ def test_a_batch_holds_all_windows_of_its_rows_and_says_whose_they_are(tokenizer
     multiple=st.sampled_from([1, 8]),
     max_tokens=st.integers(40, 400),
 )
-def test_a_token_budget_counts_every_window_and_its_padding(
-    tokenizer_folder: str, apart: bool, rows: list[tuple[int, int]], multiple: int, max_tokens: int
-) -> None:
+def test_a_token_budget_counts_every_window_and_its_padding(tokenizer_folder, apart, rows, multiple, max_tokens):
     texts = [[words(*range(count)) for count in column] for column in zip(*rows, strict=True)]
     part = encoded(tokenizer_folder, *texts, max_length=13, long_texts="windows", stride=2)
     lengths = part.batch_lengths(apart=apart, multiple=multiple)

@@ -46,9 +46,7 @@ def test_columns_have_the_promised_types(make_spec: MakeSpec, run_preparation: A
     assert [info.labelled for info in prepared.parts["A"].values()] == [True, True, False]
 
 
-def test_the_split_of_a_task_does_not_depend_on_tasks_with_other_texts(
-    make_spec: MakeSpec, run_preparation: Any
-) -> None:
+def test_the_split_of_a_task_does_not_depend_on_tasks_with_other_texts(make_spec, run_preparation):
     other = [(row[0], f"other {row[1]}", row[2]) for row in TRAIN]
     first, second = make_spec("A", train=other), make_spec("B", train=TRAIN)
     together = run_preparation(first, second, folder="one")
@@ -75,9 +73,7 @@ def test_extra_rows_train_with_their_weight_and_never_validate(make_spec: MakeSp
 
 
 @pytest.mark.parametrize("held_out", ["a share", "a file", "folds"])
-def test_extra_rows_with_the_texts_of_rows_to_validate_on_are_left_out(
-    make_spec: MakeSpec, tmp_path: Path, held_out: str
-) -> None:
+def test_extra_rows_with_the_texts_of_rows_to_validate_on_are_left_out(make_spec, tmp_path, held_out):
     extra = [([*((f"e{n}", f"text {n}", "yes") for n in range(30)), ("new", "nowhere else", "no")], 1.0)]
     file = {"validation": [("v", "text 3", "yes"), ("w", "unseen", "yes")]} if held_out == "a file" else {}
     prepared = prepare(
@@ -108,17 +104,13 @@ def test_two_spellings_of_a_class_are_told(make_spec: MakeSpec, run_preparation:
 
 
 @pytest.mark.parametrize("names", [(str(2**53), str(2**53 + 1)), ("1.1", "1.10"), ("10", "1e1"), ("1e9999999", "2")])
-def test_numbers_that_are_names_are_classes_of_their_own(
-    make_spec: MakeSpec, run_preparation: Any, names: tuple[str, str]
-) -> None:
+def test_numbers_that_are_names_are_classes_of_their_own(make_spec, run_preparation, names):
     rows = [(f"r{n}", f"text {n}", names[n % 2]) for n in range(30)]
     assert set(run_preparation(make_spec(train=rows)).tasks[0].names) == set(names)
 
 
 @pytest.mark.parametrize("folds", [None, 3])
-def test_a_class_that_extra_rows_alone_have_is_told_with_its_file(
-    make_spec: MakeSpec, tmp_path: Path, folds: int | None
-) -> None:
+def test_a_class_that_extra_rows_alone_have_is_told_with_its_file(make_spec, tmp_path, folds):
     extra = [([("e", "new", "yes")], 1.0), ([("e", "other", "yse"), ("f", "more", "yse"), ("g", "and", "no")], 1.0)]
     spec = make_spec(train=TRAIN, extra=extra)
     message = r"extra1.tsv must have labels that occur in \S*train.tsv; got 'yse' in 2 rows; correct the labels"
@@ -127,9 +119,7 @@ def test_a_class_that_extra_rows_alone_have_is_told_with_its_file(
     assert len(caught.value.faults) == 1
 
 
-def test_a_class_of_extra_rows_that_a_validation_file_judges_is_learnt(
-    make_spec: MakeSpec, run_preparation: Any
-) -> None:
+def test_a_class_of_extra_rows_that_a_validation_file_judges_is_learnt(make_spec, run_preparation):
     held_out = [("v", "seen there", "maybe"), ("w", "too", "yes")]
     prepared = run_preparation(make_spec(train=TRAIN, validation=held_out, extra=[([("e", "new", "maybe")], 1.0)]))
     assert prepared.tasks[0].names == ("maybe", "no", "yes")
@@ -150,9 +140,7 @@ def test_extra_rows_do_not_change_the_split(make_spec: MakeSpec, run_preparation
 
 
 @pytest.mark.parametrize("folds", [None, 5])
-def test_rows_with_the_same_texts_are_on_one_side_of_the_split_and_in_one_fold(
-    make_spec: MakeSpec, tmp_path: Path, folds: int | None
-) -> None:
+def test_rows_with_the_same_texts_are_on_one_side_of_the_split_and_in_one_fold(make_spec, tmp_path, folds):
     rows = [(f"r{n}", f"text {n % 20}", f"other {n % 3}", "yes" if n % 7 else "no") for n in range(90)]
     prepared = prepare(
         [make_spec(train=rows, pair=True)],
@@ -196,9 +184,7 @@ def test_a_column_weighs_the_rows_of_a_table(run_preparation: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("cell", "shown"), [("high", "'high'"), ("-1", "'-1'"), ("nan", "'nan'")])
-def test_a_weight_that_is_no_number_from_0_up_is_told_with_its_row(
-    run_preparation: Any, tmp_path: Path, cell: str, shown: str
-) -> None:
+def test_a_weight_that_is_no_number_from_0_up_is_told_with_its_row(run_preparation, tmp_path, cell, shown):
     weights = ["1"] * 20
     weights[7] = weights[9] = cell
     rule = (
@@ -220,9 +206,7 @@ def test_classes_that_look_like_several_labels_are_told(run_preparation: Any, tm
     assert "columns: {labels: label, separator: '|'}" in notice
 
 
-def test_validation_rows_that_are_training_rows_are_counted_and_all_are_refused(
-    make_spec: MakeSpec, run_preparation: Any
-) -> None:
+def test_validation_rows_that_are_training_rows_are_counted_and_all_are_refused(make_spec, run_preparation):
     """Texts count as they are trained on, that is, cleaned; rows of extra_train are left out instead."""
     learnt, clean = [("v", "text 3!!", "no"), ("w", "text 4", "yes")], CleaningSteps(repeated_punctuation=True)
     rows, extra = [*TRAIN, ("r", "text 3!", "no")], [([("e", "new", "yes")], 1.0)]
@@ -249,9 +233,7 @@ def test_notices_are_kept_with_the_prepared_rows(make_spec: MakeSpec, run_prepar
     assert run_preparation(spec).notices == first.notices
 
 
-def test_a_validation_label_that_training_rows_write_otherwise_is_told_with_both_spellings(
-    make_spec: MakeSpec, run_preparation: Any
-) -> None:
+def test_a_validation_label_that_training_rows_write_otherwise_is_told_with_both_spellings(make_spec, run_preparation):
     rows = [(f"r{n}", f"text {n}", f"{n % 3}.0") for n in range(30)]
     spec = make_spec(train=rows, validation=[("v", "a", "0"), ("w", "b", "1"), ("x", "c", "0"), ("y", "d", "7")])
     with pytest.raises(
@@ -287,9 +269,7 @@ def test_f1_on_more_than_two_classes_is_refused(make_spec: MakeSpec, run_prepara
         run_preparation(make_spec(train=[*TRAIN, ("x", "a", "maybe")], metric="f1"))
 
 
-def test_the_faults_of_all_tasks_and_parts_are_raised_together(
-    make_spec: MakeSpec, run_preparation: Any, tmp_path: Path
-) -> None:
+def test_the_faults_of_all_tasks_and_parts_are_raised_together(make_spec, run_preparation, tmp_path):
     first = make_spec("A", train=[("0", " ", "yes")], test=[("0", "a", "too many")])
     second = make_spec("B", train=[("0", "a", "yes"), ("0", "b", "no")])
     with pytest.raises(TaskFileError) as caught:

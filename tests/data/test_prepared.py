@@ -26,9 +26,7 @@ def test_a_second_run_gives_back_what_the_first_one_made(make_spec: MakeSpec, ru
     assert sources == [spec.sources["train"], spec.sources["test-round1"]]
 
 
-def test_a_file_may_move_as_long_as_its_content_stays(
-    make_spec: MakeSpec, run_preparation: Any, tmp_path: Path
-) -> None:
+def test_a_file_may_move_as_long_as_its_content_stays(make_spec, run_preparation, tmp_path):
     spec = make_spec(train=TRAIN)
     first = run_preparation(spec)
     moved = Path(spec.sources["train"]).rename(tmp_path / "moved.tsv")
@@ -54,9 +52,7 @@ def test_a_changed_file_is_refused_and_named(make_spec: MakeSpec, run_preparatio
         ({"metric": "accuracy"}, "tasks.A: metric"),
     ],
 )
-def test_changed_settings_are_refused_and_named(
-    make_spec: MakeSpec, run_preparation: Any, changed: dict[str, Any], what: str
-) -> None:
+def test_changed_settings_are_refused_and_named(make_spec, run_preparation, changed, what):
     spec = make_spec(train=TRAIN)
     run_preparation(spec)
     split = {key: value for key, value in changed.items() if key in ("seed", "validation")}
@@ -65,9 +61,7 @@ def test_changed_settings_are_refused_and_named(
     assert [fault.what for fault in caught.value.faults] == [what]
 
 
-def test_a_layout_s_setting_that_an_earlier_version_did_not_have_is_no_change(
-    make_spec: MakeSpec, run_preparation: Any
-) -> None:
+def test_a_layout_s_setting_that_an_earlier_version_did_not_have_is_no_change(make_spec, run_preparation):
     spec = make_spec(train=TRAIN)
     prepared = run_preparation(spec)
     path = prepared.folder / PREPARED_FILE
@@ -113,9 +107,7 @@ def test_a_damaged_or_missing_part_is_a_storage_error(make_spec: MakeSpec, run_p
             prepared.rows("A", part)
 
 
-def test_another_kind_of_metric_is_refused_for_a_study_that_is_prepared(
-    make_spec: MakeSpec, run_preparation: Any
-) -> None:
+def test_another_kind_of_metric_is_refused_for_a_study_that_is_prepared(make_spec, run_preparation):
     run_preparation(make_spec(train=SCORES))
     with pytest.raises(StudyError, match="metric must be 'macro_f1' as when the study was prepared; got 'pearson'"):
         run_preparation(make_spec(train=SCORES, metric="pearson"))

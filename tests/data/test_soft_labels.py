@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,9 +28,7 @@ def _soft(path: Path, names: tuple[str, ...], probabilities: list[list[float]]) 
     return path
 
 
-def test_soft_labels_become_targets_in_the_order_of_the_classes(
-    make_spec: MakeSpec, run_preparation: Any, tmp_path: Path
-) -> None:
+def test_soft_labels_become_targets_in_the_order_of_the_classes(make_spec, run_preparation, tmp_path):
     file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
     prepared = run_preparation(make_spec(train=TRAIN, soft=[(file, 0.5)], extra=[([("0", "more", "yes")], 1.0)]))
     train = prepared.rows("A", "train").set_index("id")
@@ -46,9 +43,7 @@ def test_soft_labels_become_targets_in_the_order_of_the_classes(
     assert not again.parts["A"]["validation"].soft
 
 
-def test_encoded_soft_labels_stand_beside_one_for_each_other_row(
-    make_spec: MakeSpec, run_preparation: Any, tmp_path: Path, tokenizer_folder: str
-) -> None:
+def test_soft_labels_stand_beside_one_for_each_other_row(make_spec, run_preparation, tmp_path, tokenizer_folder):
     file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
     prepared = run_preparation(make_spec(train=TRAIN, soft=[(file, 1.0)]))
     arguments = {"tokenizer": tokenizer_folder, "limit": TextLimit(8), "cache": tmp_path / "cache"}
@@ -60,9 +55,7 @@ def test_encoded_soft_labels_stand_beside_one_for_each_other_row(
     assert load_parts(prepared, **arguments)["A"]["validation"].targets is None
 
 
-def test_a_class_that_only_soft_labels_name_is_refused(
-    make_spec: MakeSpec, run_preparation: Any, tmp_path: Path
-) -> None:
+def test_a_class_that_only_soft_labels_name_is_refused(make_spec, run_preparation, tmp_path):
     file = _soft(tmp_path / "s.parquet", ("yes", "maybe"), [[0.25, 0.75]])
     with pytest.raises(TaskFileError, match=r"s.parquet must have probabilities of no, yes alone; got also of maybe"):
         run_preparation(make_spec(train=TRAIN, soft=[(file, 1.0)]))
@@ -80,9 +73,7 @@ def test_with_folds_soft_labels_train_in_every_fold_and_validate_in_none(make_sp
 
 
 @pytest.mark.parametrize("folds", [None, 3])
-def test_where_no_row_with_soft_labels_is_left_the_others_have_labels_alone(
-    make_spec: MakeSpec, tmp_path: Path, tokenizer_folder: str, folds: int | None
-) -> None:
+def test_where_no_soft_label_is_left_rows_have_labels_alone(make_spec, tmp_path, tokenizer_folder, folds):
     file = _soft(tmp_path / "s.parquet", ("yes", "no"), [[0.75, 0.25], [0.0, 1.0]])
     known = [("0", "soft 0", "yes"), ("1", "soft 1", "no")]
     parts = {"train": TRAIN, "validation": known} if folds is None else {"train": [*TRAIN, *known]}
@@ -93,9 +84,7 @@ def test_where_no_row_with_soft_labels_is_left_the_others_have_labels_alone(
     assert load_parts(prepared, **arguments)["A"]["train"].targets is None
 
 
-def test_soft_labels_of_several_stand_beside_0_1_and_unknown_ones(
-    run_preparation: Any, tmp_path: Path, tokenizer_folder: str
-) -> None:
+def test_soft_labels_of_several_stand_beside_0_1_and_unknown_ones(run_preparation, tmp_path, tokenizer_folder):
     lines = [f"text {n},{n % 2},{'' if n % 5 == 4 else n % 3 // 2},{n % 4 // 3}" for n in range(30)]
     (tmp_path / "t.csv").write_text("\n".join(["text,joy,love,fear", *lines]) + "\n")
     rows = pd.DataFrame({"id": ["0", "1"], "text": ["soft 0", "soft 1"]})

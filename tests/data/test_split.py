@@ -23,9 +23,7 @@ from tutti.tasks.kinds.classes import ordered_classes
     share=st.floats(0.01, 0.5),
     seed=st.integers(0, 2**32),
 )
-def test_the_split_is_stable_and_leaves_training_rows_of_every_class(
-    labels: list[int], share: float, seed: int
-) -> None:
+def test_the_split_is_stable_and_leaves_training_rows_of_every_class(labels, share, seed):
     labels_array = np.array(labels)
     held_out = validation_rows(labels_array, np.arange(len(labels_array)), share=share, seed=seed, task="A")
     assert (
@@ -58,24 +56,12 @@ def test_a_class_with_one_row_stays_in_training() -> None:
         assert 20 not in validation_rows(labels, np.arange(len(labels)), share=0.4, seed=seed, task="A")
 
 
-def test_rows_of_single_row_classes_alone_cannot_be_split() -> None:
-    with pytest.raises(TaskFileError, match="must have a class with two rows or more of different texts to split"):
-        validation_rows(np.array([0, 1, 2]), np.arange(3), share=0.5, seed=0, task="A")
-
-
-def test_a_share_that_leaves_a_class_without_training_rows_is_refused() -> None:
-    with pytest.raises(TaskFileError, match=r"got a validation share of 0.9; lower split.validation"):
-        validation_rows(np.array([0] * 1000 + [1] * 2), np.arange(1002), share=0.9, seed=0, task="A")
-
-
 @given(
     values=st.lists(st.floats(-10, 10, width=32), min_size=3, max_size=80),
     share=st.floats(0.01, 0.99),
     seed=st.integers(0, 2**32),
 )
-def test_the_split_of_a_regression_is_stable_and_leaves_training_rows(
-    values: list[float], share: float, seed: int
-) -> None:
+def test_the_split_of_a_regression_is_stable_and_leaves_training_rows(values, share, seed):
     values_array = np.array(values, dtype=np.float32)
     held_out = validation_values(values_array, np.arange(len(values_array)), share=share, seed=seed, task="A")
     assert (

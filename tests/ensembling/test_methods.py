@@ -8,7 +8,7 @@ from scorers import of_classes, of_values
 
 from tutti.ensembling.methods.greedy import Greedy
 from tutti.ensembling.methods.protocol import Method
-from tutti.ensembling.methods.registry import METHODS, combines_values
+from tutti.ensembling.methods.registry import METHODS
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.scorer import Scorer
 
@@ -293,7 +293,7 @@ def test_stacking_of_values_prefers_members_without_bias_on_any_scale_and_is_the
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_column_of_values_without_a_label_is_combined_as_a_mean(name):
-    if not combines_values(name):
+    if not METHODS[name].values:
         pytest.skip("for probabilities")
     rng = np.random.default_rng(0)
     labels = rng.normal(size=(40, 2)).astype(np.float32)

@@ -112,9 +112,7 @@ def test_alpha_over_rank_is_the_scale_of_what_the_adapter_adds(base: Path) -> No
     torch.testing.assert_close(layer(states), expected)
 
 
-def test_an_adapter_drops_its_share_of_the_inputs_of_a_while_it_trains_and_none_of_the_layer_under_it(
-    base: Path,
-) -> None:
+def test_an_adapter_drops_its_share_of_the_inputs_of_a_while_it_trains_and_none_of_the_layer_under_it(base):
     encoder = load_encoder(str(base), adapter=Adapter(rank=4, alpha=4.0, dropout=0.75)).train()
     layer = encoder.encoder.layer[0].output.dense
     one, other = layer.lora_A["default"].weight, layer.lora_B["default"].weight
@@ -181,9 +179,7 @@ def test_what_is_trained_is_float32_whatever_is_computed_in(base: Path, bits: in
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("compute_dtype", ["float32", "bfloat16", "float16"])
-def test_an_evaluation_leaves_the_next_training_step_as_it_was(
-    base: Path, odd_tasks: tuple[Task, ...], bits: int | None, compute_dtype: str
-) -> None:
+def test_an_evaluation_leaves_the_next_training_step_as_it_was(base, odd_tasks, bits, compute_dtype):
     model = _model(base, odd_tasks, Adapter(bits=bits, dropout=0.0, compute_dtype=compute_dtype))
     model.head("keys").dropout.p = 0.0
 
@@ -202,9 +198,7 @@ def test_an_evaluation_leaves_the_next_training_step_as_it_was(
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_activation_checkpointing_gives_the_same_gradients(
-    base: Path, odd_tasks: tuple[Task, ...], bits: int | None
-) -> None:
+def test_activation_checkpointing_gives_the_same_gradients(base, odd_tasks, bits):
     gradients = []
     for recompute in (False, True):
         model = _model(base, odd_tasks, Adapter(bits=bits, dropout=0.0)).train()
@@ -287,9 +281,7 @@ def _outputs(model: MultiTaskModel) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_a_checkpoint_holds_adapter_and_heads_alone_and_says_what_the_model_said(
-    base: Path, odd_tasks: tuple[Task, ...], tmp_path: Path, bits: int | None
-) -> None:
+def test_a_checkpoint_holds_adapter_and_heads_alone_and_says_what_the_model_said(base, odd_tasks, tmp_path, bits):
     adapter = Adapter(rank=4, bits=bits, compute_dtype="bfloat16")
     model = _model(base, odd_tasks, adapter)
     folder = _save(tmp_path / "best", model, base, odd_tasks)
@@ -315,9 +307,7 @@ def test_a_checkpoint_holds_adapter_and_heads_alone_and_says_what_the_model_said
     assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == str(base)
 
 
-def test_plain_transformers_lays_the_adapter_over_the_backbone(
-    base: Path, odd_tasks: tuple[Task, ...], tmp_path: Path
-) -> None:
+def test_plain_transformers_lays_the_adapter_over_the_backbone(base, odd_tasks, tmp_path):
     deep = Path(shutil.copytree(base, tmp_path / "deep"))  # with 20 or more layers, peft would save the ends of names
     BertModel(BertConfig(**{**SMALL, "num_hidden_layers": 4})).save_pretrained(deep)
     model = _model(deep, odd_tasks, Adapter(rank=4)).eval()
@@ -331,9 +321,7 @@ def test_plain_transformers_lays_the_adapter_over_the_backbone(
     assert AutoTokenizer.from_pretrained(folder)("w1 w2")["input_ids"] == [2, 5, 6, 3]
 
 
-def test_a_checkpoint_finds_a_backbone_that_was_named_from_another_folder(
-    base: Path, odd_tasks: tuple[Task, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_finds_a_backbone_that_was_named_from_another_folder(base, odd_tasks, tmp_path, monkeypatch):
     monkeypatch.chdir(base.parent)
     model = _model(Path(base.name), odd_tasks, Adapter())
     folder = _save(tmp_path / "best", model, base, odd_tasks)
@@ -355,9 +343,7 @@ def test_a_backbone_that_changed_or_went_away_is_named(base: Path, odd_tasks: tu
         load_checkpoint(folder)
 
 
-def test_a_checkpoint_names_the_backbone_that_was_loaded_and_not_one_put_in_its_place(
-    base: Path, odd_tasks: tuple[Task, ...], tmp_path: Path
-) -> None:
+def test_a_checkpoint_names_the_backbone_that_was_loaded_and_not_one_put_in_its_place(base, odd_tasks, tmp_path):
     copy = Path(shutil.copytree(base, tmp_path / "copy"))
     model = _model(copy, odd_tasks, Adapter())
     first = _save(tmp_path / "best", model, copy, odd_tasks)
@@ -371,9 +357,7 @@ def test_a_checkpoint_names_the_backbone_that_was_loaded_and_not_one_put_in_its_
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_a_state_to_go_on_from_holds_no_weight_of_the_backbone(
-    base: Path, odd_tasks: tuple[Task, ...], bits: int | None
-) -> None:
+def test_a_state_to_go_on_from_holds_no_weight_of_the_backbone(base, odd_tasks, bits):
     model, other = _model(base, odd_tasks, Adapter(bits=bits)), _model(base, odd_tasks, Adapter(bits=bits))
     with torch.no_grad():
         for weight in other.parameters():

@@ -62,9 +62,7 @@ def test_a_checkpoint_of_an_earlier_version_cuts_long_texts(saved: Path, tmp_pat
 
 
 @pytest.mark.parametrize("version", ["this", "an earlier"])
-def test_a_longformer_predicts_with_the_attention_that_it_was_trained_with(
-    tmp_path: Path, backbone: Path, odd_tasks: tuple[Task, ...], version: str
-) -> None:
+def test_a_longformer_predicts_with_the_attention_that_it_was_trained_with(tmp_path, backbone, odd_tasks, version):
     small = {"vocab_size": 64, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     encoder = LongformerModel(LongformerConfig(**small, intermediate_size=8, attention_window=4, pad_token_id=1))
     trained = MultiTaskModel(

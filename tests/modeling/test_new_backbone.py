@@ -162,9 +162,7 @@ def test_texts_without_a_word_are_refused(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("files", [["--texts", "a.txt", "b.txt"], ["--texts", "a.txt", "--texts", "b.txt"]])
-def test_the_command_takes_all_texts_after_one_option_or_each_after_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str]
-) -> None:
+def test_the_command_takes_all_texts_after_one_option_or_each_after_its_own(tmp_path, monkeypatch, files):
     from transformers import AutoTokenizer
     from typer.testing import CliRunner
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +28,8 @@ SPACE = {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3}}
 
 
 @pytest.fixture
-def store(tmp_path) -> StudyStore:
+def store(tmp_path, empty_database) -> StudyStore:
+    shutil.copy(empty_database, tmp_path / "optuna.db")
     space = SearchSpace.model_validate(SPACE)
     return StudyStore.open(f"sqlite:///{tmp_path / 'optuna.db'}", name="s", space=space, sampler="random", seed=0)
 

@@ -93,9 +93,7 @@ async def test_a_notice_is_no_sign_that_a_trial_once_fitted():
 
 @pytest.mark.parametrize("evaluation", [{"epoch": 1}, {"epoch": 1, "whole": True}, {"epoch": 1, "whole": False}])
 @pytest.mark.parametrize("folds", [False, True])
-async def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_rows_may_be_in_any_part(
-    evaluation, folds
-):
+async def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted(evaluation, folds):
     broker = Broker(retries=1)
     attempt = await begun(broker)
     await broker.report("t0000", attempt, {"fold": 0, "fold_epoch": evaluation} if folds else evaluation)
@@ -114,9 +112,7 @@ async def test_a_whole_epoch_is_a_sign_that_a_trial_once_fitted_for_its_longest_
         ([{"fold": 1, "fold_epoch": {"epoch": 1, "ends_stage": True}}], False),
     ],
 )
-async def test_a_trial_out_of_memory_in_a_stage_of_which_it_completed_no_epoch_begins_anew_with_half_its_batch(
-    reports, halves
-):
+async def test_a_trial_out_of_memory_in_a_stage_without_an_epoch_begins_anew_with_half_its_batch(reports, halves):
     broker = Broker(retries=1)
     attempt = await begun(broker)
     for report in reports:

@@ -72,9 +72,7 @@ def test_a_study_does_not_go_on_with_another_tokenizer_unless_it_has_kept_none(t
         ({"type": "int", "low": 8, "high": 16}, [16]),
     ],
 )
-def test_texts_are_encoded_at_every_length_that_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: dict[str, Any], lengths: list[int]
-) -> None:
+def test_texts_are_encoded_at_every_length_that_is_known(tmp_path, monkeypatch, entry, lengths):
     space = {"max_length": entry, "pooling": {"type": "categorical", "choices": ["cls", "mean"]}}
     encoded: list[int] = []
 
@@ -93,9 +91,7 @@ def test_texts_are_encoded_at_every_length_that_is_known(
     assert told == ([TextLimit(lengths[-1])], {"mood": share} if entry["type"] == "categorical" else {})
 
 
-def test_texts_are_encoded_in_every_way_that_a_trial_may_read_long_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_are_encoded_in_every_way_that_a_trial_may_read_long_ones(tmp_path, monkeypatch):
     encoded: list[TextLimit] = []
 
     def load_parts(*_: object, limit: TextLimit, **__: object) -> Any:
@@ -156,9 +152,7 @@ def test_a_backbone_says_whether_it_has_a_table_of_words(tmp_path: Path, kind: s
 
 
 @pytest.mark.parametrize(("kind", "tokens", "types"), [("bert", 3, 2), ("modernbert", 3, None), ("canine", None, 16)])
-def test_a_backbone_says_how_many_tokens_and_token_types_it_has_embeddings_of_and_is_tried_on_those(
-    tmp_path: Path, kind: str, tokens: int | None, types: int | None
-) -> None:
+def test_a_backbone_is_tried_on_the_tokens_and_token_types_it_has_embeddings_of(tmp_path, kind, tokens, types):
     save_encoder(tmp_path, kind, num_hidden_layers=4, vocab_size=3, **SPECIAL)  # too few for what it is tried on
     abilities = abilities_of(str(tmp_path))
     assert (abilities.tokens, abilities.token_types) == (tokens, types)
@@ -180,9 +174,7 @@ def test_a_backbone_says_how_many_of_its_layers_can_be_mixed(tmp_path: Path) -> 
         ("clip_text_model", "be an encoder, in which the first token sees all others"),
     ],
 )
-def test_a_backbone_that_does_not_encode_texts_is_refused_before_any_trial(
-    tmp_path: Path, kind: str, complaint: str
-) -> None:
+def test_a_backbone_that_does_not_encode_texts_is_refused_before_any_trial(tmp_path, kind, complaint):
     save_encoder(tmp_path, kind)
     with pytest.raises(BackboneError, match=f"{complaint}.*type '{kind}'"):
         abilities_of(str(tmp_path))

@@ -24,9 +24,7 @@ from tutti.orchestration.worker.cpus import private_cpus
         (8, 4.0, None, 4),  # macOS
     ],
 )
-def test_a_private_ray_has_the_cpus_that_a_quota_and_the_affinity_allow(
-    monkeypatch, caplog, machine, quota, allowed, cpus
-):
+def test_a_private_ray_has_the_cpus_that_quota_and_affinity_allow(monkeypatch, caplog, machine, quota, allowed, cpus):
     monkeypatch.setattr(multiprocessing, "cpu_count", lambda: machine)
     monkeypatch.setattr(utils, "_get_docker_cpus", lambda: quota)
     monkeypatch.delenv("RAY_USE_MULTIPROCESSING_CPU_COUNT", raising=False)

@@ -211,7 +211,7 @@ def test_a_halved_trial_has_not_fitted_before_the_new_score_of_its_fold_is_logge
 
 
 @pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.STOPPED, TrialState.INTERRUPTED])
-def test_a_fold_that_a_killed_run_was_training_ends_as_its_trial_does_where_that_never_comes_to_it_again(logged, state):
+def test_a_fold_that_a_killed_run_was_training_ends_as_its_trial_does(logged, state):
     trial = logged.start()
     fold_epoch(logged, trial, 0, 1, 0.9)
     fold_end(logged, trial, 0, 0.9, 0.9)

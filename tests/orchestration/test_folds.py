@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tutti.training.loop.predict import predict
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
@@ -31,7 +32,6 @@ from tutti.orchestration.worker.trial_listener import TrialListener
 from tutti.records import CheckpointRecord, TextLimit, TrialState
 from tutti.tasks.scorer import Scorer
 from tutti.training import EpochReport
-from tutti.training.loop.predict import predict
 from tutti.workflows import stores, tracking_metadata
 from tutti.workflows.base import StudyBase
 from tutti.workflows.preparation import changed_keys, prepare_study
@@ -189,9 +189,7 @@ def test_after_each_fold_the_mean_of_the_folds_so_far_is_told(done: tuple[Job, C
         assert (metadata.key, metadata.score, metadata.epoch) == ("t0000", report.best.score, report.best.epoch)
 
 
-def test_a_fold_that_is_whole_keeps_its_checkpoint_and_nothing_to_go_on_from(
-    done: tuple[Job, CheckpointRecord],
-) -> None:
+def test_a_fold_that_is_whole_keeps_its_checkpoint_and_nothing_to_go_on_from(done):
     job, _ = done
     assert sorted(path.name for path in job.trial.iterdir()) == ["fold-0", "fold-1", "fold-2", "resume"]
     assert [path.name for fold in range(FOLDS) for path in (job.trial / f"fold-{fold}").iterdir()] == ["best"] * FOLDS
@@ -205,9 +203,7 @@ def same_end(one: Job, other: Job) -> None:
             assert predictions.ids.tolist() == expected.ids.tolist()
 
 
-def test_a_trial_that_was_killed_goes_on_in_the_fold_it_was_in_and_ends_the_same(
-    done: tuple[Job, CheckpointRecord], make_job: MakeJob, tmp_path: Path
-) -> None:
+def test_a_trial_that_was_killed_goes_on_in_the_fold_it_was_in_and_ends_the_same(done, make_job, tmp_path):
     job = make_job(tmp_path)
     with pytest.raises(Killed):
         job.run(kill_at=(1, 1))
@@ -222,9 +218,7 @@ def test_a_trial_that_was_killed_goes_on_in_the_fold_it_was_in_and_ends_the_same
     same_end(done[0], job)
 
 
-def test_a_fold_whose_kept_predictions_are_damaged_is_trained_again(
-    done: tuple[Job, CheckpointRecord], make_job: MakeJob, tmp_path: Path
-) -> None:
+def test_a_fold_whose_kept_predictions_are_damaged_is_trained_again(done, make_job, tmp_path):
     job = make_job(tmp_path)
     with pytest.raises(Killed):
         job.run(kill_after_fold=1)
@@ -240,9 +234,7 @@ def test_a_fold_whose_kept_predictions_are_damaged_is_trained_again(
 @pytest.mark.parametrize(
     "link", ["trials/t0000", "trials/t0000/best", "trials/t0000/fold-1", "trials/t0000/fold-0/best"]
 )
-def test_a_trial_s_folder_that_links_elsewhere_is_refused_and_nothing_is_lost_there(
-    make_job: MakeJob, tmp_path: Path, link: str
-) -> None:
+def test_a_trial_s_folder_that_links_elsewhere_is_refused_and_nothing_is_lost_there(make_job, tmp_path, link):
     job = make_job(tmp_path / "study")
     theirs, place = tmp_path / "theirs", job.folder.path / link
     theirs.mkdir()
@@ -262,9 +254,7 @@ def test_a_trial_whose_folds_are_all_whole_trains_nothing(done: tuple[Job, Check
     assert again.reports == job.reports
 
 
-def test_rows_of_extra_train_train_in_every_fold_and_validate_in_none(
-    make_job: MakeJob, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_extra_train_train_in_every_fold_and_validate_in_none(make_job, tiny_data, tmp_path, monkeypatch):
     (tmp_path / "more.tsv").write_text("a\tw0 w9\tcalm\nb\tw1 w8\tglad\n", encoding="utf8")
     mood = {"layout": "competition", "train": str(tiny_data / "mood_train.tsv")}
     mood |= {"test": str(tiny_data / "mood_test.tsv"), "extra_train": [{"path": str(tmp_path / "more.tsv")}]}
@@ -307,9 +297,7 @@ def test_a_regression_has_out_of_fold_values(make_job: MakeJob, tiny_data: Path,
     np.testing.assert_allclose(test.outputs, expected, atol=1e-5)
 
 
-def test_ensembles_and_pseudo_labels_are_made_of_such_a_study(
-    done: tuple[Job, CheckpointRecord], tmp_path: Path, tiny_data: Path
-) -> None:
+def test_ensembles_and_pseudo_labels_are_made_of_such_a_study(done, tmp_path, tiny_data):
     from tutti.workflows.study import open_study
 
     job, record = done
@@ -353,9 +341,7 @@ def test_the_weights_of_tasks_are_part_of_what_a_study_is_but_not_their_sum(done
 
 
 @pytest.mark.slow
-def test_two_workers_go_through_the_same_folds_in_step(
-    done: tuple[Job, CheckpointRecord], make_job: MakeJob, tmp_path: Path
-) -> None:
+def test_two_workers_go_through_the_same_folds_in_step(done, make_job, tmp_path):
     """They are killed after the first fold, and go on together."""
     job = make_job(tmp_path, training__per_device_train_batch_size=8)
     order = {"study": job.study.model_dump_json(), "folder": str(job.folder.path), "parameters": PARAMETERS}
@@ -382,9 +368,7 @@ def test_two_workers_go_through_the_same_folds_in_step(
         np.testing.assert_allclose(two.outputs, one.outputs, atol=2e-3)
 
 
-def test_a_finished_trial_s_record_has_the_score_of_the_bank(
-    done: tuple[Job, CheckpointRecord], tmp_path: Path
-) -> None:
+def test_a_finished_trial_s_record_has_the_score_of_the_bank(done, tmp_path):
     """What the reports said of the folds before, whose mean may be higher, is not the trial's score."""
     job, record = done
     store = stores.open_store(job.study, job.folder)

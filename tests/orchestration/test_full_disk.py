@@ -55,7 +55,7 @@ def make_bank_writable(study) -> None:
         pytest.param("isolated", make_bank_read_only, make_bank_writable, marks=pytest.mark.strain),
     ],
 )
-def test_a_study_whose_disk_fails_it_halts_with_one_sentence_and_goes_on_once_that_is_mended(
+def test_a_study_whose_disk_fails_halts_and_goes_on_once_it_is_mended(
     make_study, tutti_command, small_disk, isolation, spoil, mend
 ):
     study = make_study(

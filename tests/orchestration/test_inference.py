@@ -97,13 +97,7 @@ def test_a_worker_predicts_rows_in_their_order_classes_and_values_alike(save: Ca
 
 
 @pytest.mark.parametrize("checkpoints", [["bert"], ["deberta"], ["bert", "deberta"]])
-def test_a_worker_predicts_in_half_precision_only_what_runs_in_it(
-    save: Callable[..., Path],
-    tiny_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    checkpoints: list[str],
-) -> None:
+def test_a_worker_predicts_in_half_precision_only_what_runs_in_it(save, tiny_data, tmp_path, monkeypatch, checkpoints):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
     shutil.copytree(tiny_data / "backbone", tmp_path / "deberta")
@@ -117,9 +111,7 @@ def test_a_worker_predicts_in_half_precision_only_what_runs_in_it(
         assert worker.predict(number, "mood", encoded(folders[key], ["w1 w2"]), 0, chosen).shape == (1, 3)
 
 
-def test_a_new_row_with_a_token_that_a_checkpoint_lacks_is_told_with_the_token(
-    save: Callable[..., Path], tiny_data: Path, tmp_path: Path
-) -> None:
+def test_a_new_row_with_a_token_that_a_checkpoint_lacks_is_told_with_the_token(save, tiny_data, tmp_path):
     backbone = shutil.copytree(tiny_data / "backbone", tmp_path / "backbone")
     save_tokenizer(backbone, [*(f"w{number}" for number in range(60)), "zebra"])
     folder = save("a", backbone=backbone)
@@ -138,9 +130,7 @@ def test_what_is_not_finite_is_no_prediction(save: Callable[..., Path]) -> None:
         Predictor({0: folder}, threads=1).predict(0, "mood", encoded(folder, ["w1"]), 0, "float32")
 
 
-def test_what_is_not_finite_in_half_precision_is_predicted_in_float32(
-    save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_finite_in_half_precision_is_predicted_in_float32(save, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     folder = save("a")
     worker, rows = Predictor({0: folder}, threads=1), encoded(folder, ["w1 w2", "w3"])
@@ -154,9 +144,7 @@ def test_what_is_not_finite_in_half_precision_is_predicted_in_float32(
     np.testing.assert_array_equal(worker.predict(0, "mood", rows, 0, "bf16"), expected)
 
 
-def test_rows_that_do_not_fit_into_memory_go_in_smaller_batches(
-    save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_do_not_fit_into_memory_go_in_smaller_batches(save, monkeypatch):
     folder = save("a")
     worker, rows = Predictor({0: folder}, threads=1), encoded(folder, [f"w{row}" for row in range(50)])
     expected = worker.predict(0, "mood", rows, 0, "float32")
@@ -174,9 +162,7 @@ def test_rows_that_do_not_fit_into_memory_go_in_smaller_batches(
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_checkpoints_that_memory_does_not_hold_together_take_turns(
-    save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, wrapped: bool
-) -> None:
+def test_checkpoints_that_memory_does_not_hold_together_take_turns(save, monkeypatch, wrapped):
     folders = {number: save(key, seed=number) for number, key in enumerate("abc")}
     rows = encoded(folders[0], ["w1 w2"])
     expected = [Predictor({0: folder}, threads=1).predict(0, "mood", rows, 0, "float32") for folder in folders.values()]
@@ -199,9 +185,7 @@ def test_checkpoints_that_memory_does_not_hold_together_take_turns(
         np.testing.assert_array_equal(worker.predict(number, "mood", rows, 0, "float32"), expected[number])
 
 
-def test_a_checkpoint_that_needs_all_memory_has_it_and_one_that_needs_more_says_so(
-    save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_needs_all_memory_has_it_and_one_that_needs_more_says_so(save, monkeypatch):
     worker = Predictor({0: save("a"), 1: save("b")}, threads=1)
     rows, forward, held = encoded(save("a"), ["w1 w2"]), MultiTaskModel.forward, 1
     worker.load({})

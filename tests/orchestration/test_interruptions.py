@@ -63,9 +63,7 @@ def test_a_study_that_ctrl_c_has_ended_goes_on_where_it_was(make_study, tutti_co
 
 
 @pytest.mark.strain
-def test_a_study_that_is_terminated_ends_as_after_ctrl_c_and_tells_of_a_state_that_it_passes_over(
-    make_study, tutti_command, tutti, tmp_path
-):
+def test_a_study_that_is_terminated_ends_as_after_ctrl_c(make_study, tutti_command, tutti, tmp_path):
     study = make_study(tmp_path, training__num_train_epochs=20, search__trials=1)
     first = tutti_command("tune", study.file)
     first.wait_for(lambda: max(study.resume_epochs("t0000"), default=0) >= 2, what="a trial under way")
@@ -99,6 +97,7 @@ def test_a_study_whose_terminal_is_closed_ends_as_after_ctrl_c(make_study, tutti
     assert {key: run.info.status for key, run in study.runs().items()} == {"": "KILLED", "t0000": "KILLED"}
 
 
+@pytest.mark.strain
 def test_a_study_whose_ray_is_lost_before_its_first_trial_does_not_wait_for_it(make_study, tutti_command, tmp_path):
     study = make_study(tmp_path, search__trials=1)
     running = tutti_command("tune", study.file)

@@ -63,9 +63,7 @@ def start_nodes(tutti_command, free_port):
 
 
 @pytest.mark.strain
-def test_a_study_that_loses_every_node_but_the_driver_s_goes_on_there_and_loses_no_trial(
-    make_study, tutti_command, start_nodes, tmp_path
-):
+def test_a_study_that_loses_every_other_node_loses_no_trial(make_study, tutti_command, start_nodes, tmp_path):
     nodes = start_nodes(head_cpus=1, seeing=2)
     changes = {"training__num_train_epochs": 60, "search__trials": 3, "resources__concurrent_trials": 3}
     study = make_study(tmp_path, **changes)
@@ -94,9 +92,7 @@ def test_a_study_that_loses_every_node_but_the_driver_s_goes_on_there_and_loses_
 
 
 @pytest.mark.strain
-def test_a_node_that_does_not_see_the_study_s_folder_is_named_once_and_costs_no_trial(
-    make_study, tutti_command, start_nodes, tmp_path
-):
+def test_a_node_that_does_not_see_the_folder_costs_no_trial(make_study, tutti_command, start_nodes, tmp_path):
     if reason := no_root_mount():
         pytest.skip(reason)
     study = make_study(tmp_path, training__num_train_epochs=40)  # until the other node's worker has started
@@ -118,9 +114,7 @@ def test_a_node_that_does_not_see_the_study_s_folder_is_named_once_and_costs_no_
 
 
 @pytest.mark.strain
-def test_a_study_on_a_machine_that_is_too_busy_to_answer_for_longer_than_ray_waits_goes_on(
-    make_study, tutti_command, tmp_path
-):
+def test_a_study_on_a_machine_too_busy_to_answer_ray_goes_on(make_study, tutti_command, tmp_path):
     study = make_study(tmp_path, training__num_train_epochs=60)
     running = tutti_command("tune", study.file)
     running.wait_for(lambda: study.resume_epochs("t0000"), what="t0000 under way")

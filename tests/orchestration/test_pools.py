@@ -97,9 +97,7 @@ def test_the_memory_of_a_worker_does_not_grow_over_50_trials(make_study, tutti_c
     assert running.left_behind() == []
 
 
-def test_a_pool_that_loses_its_host_or_one_of_two_workers_is_replaced_and_no_trial_is_lost(
-    make_study, tutti_command, tmp_path
-):
+def test_a_pool_that_loses_its_host_or_a_worker_is_replaced_and_no_trial_is_lost(make_study, tutti_command, tmp_path):
     """Of trials with one worker, tests/chaos kills that."""
     study = make_study(
         tmp_path,
@@ -146,9 +144,7 @@ def fails_in_many_ways(study: StudyConfig, folder: StudyFolder, trial: dict[str,
     tell(epoch_report(1, 0.5, final=True, best_epoch=1, best_score=0.5, best_task_scores={"a": 0.5}))
 
 
-def test_a_trial_is_tried_again_with_half_its_batch_after_it_ran_out_of_memory_and_unless_it_would_fail_alike(
-    run_alone, tmp_path
-):
+def test_a_trial_out_of_memory_is_tried_again_with_half_its_batch(run_alone, tmp_path):
     done, folder = run_alone(tmp_path, fails_in_many_ways, trials=4)
     finished, failed = TrialState.FINISHED, TrialState.FAILED
     assert [trial.state for trial in done.trials] == [finished, failed, finished, failed]
@@ -212,9 +208,7 @@ class Starved:
         raise RuntimeError("Caught unexpected exception") from OutOfMemoryError("8 worker(s) were killed")
 
 
-def test_a_study_whose_own_processes_ray_killed_for_their_node_s_memory_ends_with_one_sentence(
-    run_alone, tmp_path, monkeypatch
-):
+def test_a_study_that_ray_killed_for_its_node_s_memory_ends_with_one_sentence(run_alone, tmp_path, monkeypatch):
     monkeypatch.setattr(study_module, "_tuner", lambda *_, **__: Starved())
     with pytest.raises(ClusterError, match=r"the memory of a node must be enough .* go on with --resume"):
         run_alone(tmp_path, None)

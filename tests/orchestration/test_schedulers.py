@@ -162,7 +162,7 @@ def brackets(trials: Trials, count: int) -> list[int]:
     return [trials.scheduler._trial_info[each.trial_id]._rungs[-1][0] for each in trials.added.values()]
 
 
-def test_hyperband_has_brackets_that_first_stop_at_later_and_later_epochs_with_about_the_same_epochs_each():
+def test_hyperband_has_brackets_of_about_the_same_epochs_that_stop_later_and_later():
     trials = made(epochs=9, scheduler="hyperband", reduction_factor=3)
     counts = Counter(brackets(trials, 340))
     assert set(counts) == {1, 3, 9}

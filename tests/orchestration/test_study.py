@@ -252,7 +252,7 @@ def resumed(config, folder, store, tracker):
         )
 
 
-def test_trials_that_a_driver_died_before_it_told_them_that_the_target_is_reached_are_told_when_it_is_resumed(tmp_path):
+def test_trials_not_told_of_the_target_before_a_driver_died_are_told_when_it_is_resumed(tmp_path):
     config, folder, tracker = study(search={"target_score": 0.8}), StudyFolder(tmp_path / "s"), MemoryTracker()
     folder.path.mkdir()
     store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
@@ -267,9 +267,7 @@ def test_trials_that_a_driver_died_before_it_told_them_that_the_target_is_reache
     assert tracker.runs["t0001"].state is TrialState.STOPPED
 
 
-def test_pictures_that_a_killed_driver_owed_a_finished_trial_are_drawn_when_a_study_with_nothing_to_run_is_resumed(
-    tmp_path,
-):
+def test_pictures_that_a_killed_driver_owed_are_drawn_when_a_study_with_nothing_to_run_is_resumed(tmp_path):
     config, folder, tracker = study(search={"trials": 2}), StudyFolder(tmp_path / "s"), MemoryTracker()
     folder.path.mkdir()
     store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
@@ -289,7 +287,7 @@ def test_pictures_that_a_killed_driver_owed_a_finished_trial_are_drawn_when_a_st
     assert not folder.trial("t0001").pictures_owed.exists()
 
 
-def test_trials_that_a_killed_driver_left_running_are_told_as_interrupted_where_the_hours_are_over_by_then(tmp_path):
+def test_trials_a_killed_driver_left_running_are_interrupted_where_the_hours_are_over(tmp_path):
     config, folder, tracker = study(search={"max_hours": 1.0}), StudyFolder(tmp_path / "s"), MemoryTracker()
     folder.path.mkdir()
     store = StudyStore.open(folder.optuna_url, name="s", space=config.search_space, sampler="random", seed=0)
@@ -315,9 +313,7 @@ def test_a_study_whose_trials_have_all_failed_is_an_error_with_the_first_reason(
 
 
 @pytest.mark.parametrize(("address", "grows"), [(None, False), ("head:6379", True)])
-def test_workers_wait_for_further_nodes_only_of_a_cluster_that_somebody_else_started(
-    tmp_path, monkeypatch, address, grows
-):
+def test_workers_wait_for_nodes_only_of_a_cluster_that_somebody_else_started(tmp_path, monkeypatch, address, grows):
     class Made(Exception):
         pass
 

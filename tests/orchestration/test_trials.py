@@ -23,6 +23,7 @@ def history(study, key: str, metric: str) -> dict[int, float]:
     return {point.step: point.value for point in points}
 
 
+@pytest.mark.strain
 def test_two_workers_train_as_one_with_their_batches_together(make_study, tutti, tmp_path):
     alike = {"search_space": {}, "search__trials": 1, "training__learning_rate": 2e-3, "training__num_train_epochs": 3}
     alike["training__bf16"] = False  # compared to float32's precision
@@ -38,9 +39,7 @@ def test_two_workers_train_as_one_with_their_batches_together(make_study, tutti,
     assert history(one, "t0000", "train_loss")[3] < history(one, "t0000", "train_loss")[1]
 
 
-def test_hopeless_trials_are_stopped_and_broken_ones_fail_while_the_study_goes_on(
-    make_study, tutti, cluster, seed_that_gives, tmp_path
-):
+def test_hopeless_trials_stop_and_broken_ones_fail(make_study, tutti, cluster, seed_that_gives, tmp_path):
     """Each trial takes every CPU, so that one which kept its workers would keep the next from starting.
 
     Another Ray runs on the machine meanwhile: what a trial asks of its cluster must not be answered by that one.
@@ -103,9 +102,7 @@ def test_a_tracking_server_that_is_away_costs_nothing_but_the_view(make_study, t
 
 
 @pytest.mark.strain
-def test_a_tracking_server_that_is_killed_for_a_minute_has_every_metric_once_when_it_is_back(
-    make_study, tutti_command, free_port, tmp_path
-):
+def test_a_tracking_server_that_is_back_has_every_metric_once(make_study, tutti_command, free_port, tmp_path):
     from mlflow import MlflowClient
 
     port, place = free_port(), (f"sqlite:///{tmp_path / 'server.db'}", tmp_path / "artifacts")

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from tutti.bank.bank import Bank
+from tutti.outputs import pictures
 from tutti.outputs.election.members import Rule
 from tutti.outputs.submission.submission import Formats
 from tutti.records import CheckpointRecord
@@ -94,6 +95,18 @@ def noisy_predictions(
         labels=truth if part == "validation" else None,
         names=task.names,
     )
+
+
+@pytest.fixture
+def rendered() -> None:
+    """For tests that look at the pictures themselves."""
+
+
+@pytest.fixture(autouse=True)
+def composed(request, monkeypatch) -> None:
+    """Composes pictures as ever but does not render them, which took most of the time of these tests."""
+    if request.path.name != "test_pictures.py" and "rendered" not in request.fixturenames:
+        monkeypatch.setattr(pictures, "_png", lambda figure: b"\x89PNG")
 
 
 @pytest.fixture

@@ -102,9 +102,7 @@ def test_one_trial_is_called_one_trial(make_finished, tmp_path):
 
 
 @pytest.mark.parametrize("folded", [True, False])
-def test_a_card_says_that_its_calibration_is_not_that_of_new_rows_where_a_study_has_folds(
-    make_finished, tmp_path, folded
-):
+def test_a_card_of_folds_says_that_its_calibration_is_not_that_of_new_rows(make_finished, tmp_path, folded):
     card = write_ensemble(**make_finished().ensemble(tmp_path / "out", folded=folded))
     page = (tmp_path / "out" / "card.md").read_text()
     assert (FOLDED in card.remarks) == (f"> {FOLDED}" in page) == folded
@@ -116,9 +114,7 @@ def test_a_card_without_a_calibration_has_nothing_to_say_of_folds(make_finished,
 
 
 @pytest.mark.parametrize(("gain", "clear"), [(-0.06, True), (-0.01, False), (0.06, False)])
-def test_an_ensemble_clearly_below_the_best_trial_of_each_task_says_what_to_submit_instead(
-    make_finished, tmp_path, gain, clear
-):
+def test_an_ensemble_clearly_below_the_best_trials_says_what_to_submit_instead(make_finished, tmp_path, gain, clear):
     card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
     card = replace(card, tasks=tuple(replace(task, gain=Estimate(gain, 0.02)) for task in card.tasks))
     remarks = [remark for remark in card.remarks if "submits these instead" in remark]

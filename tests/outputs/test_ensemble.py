@@ -58,7 +58,7 @@ def test_the_zip_holds_the_very_files(make_finished, tmp_path):
         assert files == {name: (folder / name).read_bytes() for name in beside}
 
 
-def test_writing_again_gives_the_same_files(make_finished, tmp_path):
+def test_writing_again_gives_the_same_files(rendered, make_finished, tmp_path):
     study = make_finished()
     first = write_ensemble(**study.ensemble(tmp_path / "out"))
     assert write_ensemble(**study.ensemble(tmp_path / "out")).files == first.files
@@ -189,7 +189,7 @@ def test_labels_of_a_changed_task_are_refused(make_finished, tmp_path):
 def test_building_an_ensemble_imports_no_training_or_cluster_library():
     code = """
 import sys
-import tutti.outputs.election.ensemble, tutti.outputs.pseudo.labels, tutti.outputs.report.pictures
+import tutti.outputs.election.ensemble, tutti.outputs.pseudo.labels, tutti.outputs.pictures
 print(sorted({"torch", "ray", "mlflow", "optuna", "transformers", "matplotlib", "sklearn"} & set(sys.modules)))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -251,9 +251,7 @@ def test_labels_of_test_rows_grade_the_ensemble_and_the_best_trial(make_finished
 
 
 @pytest.mark.parametrize("held", ["nothing", "other rows"])
-def test_labels_of_test_rows_grade_the_ensemble_where_the_best_trial_did_not_predict_them(
-    make_finished, tmp_path, held
-):
+def test_test_labels_grade_the_ensemble_where_the_best_trial_did_not_predict_them(make_finished, tmp_path, held):
     study = make_finished()
     best = max(study.bank.records(), key=lambda record: record.score)
     parts = study.bank.parts(best.key)

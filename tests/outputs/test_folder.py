@@ -90,9 +90,7 @@ def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
         ("/", "a mount point"),
     ],
 )
-def test_a_folder_that_cannot_be_replaced_as_a_whole_is_refused(
-    out: str, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_replaced_as_a_whole_is_refused(out, got, tmp_path, monkeypatch):
     (tmp_path / "above" / "here").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "above" / "here")
     message = f"must be a folder that can be replaced as a whole; got {got}; name a folder inside it"

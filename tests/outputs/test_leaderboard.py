@@ -74,9 +74,7 @@ def test_a_score_that_is_no_number_is_refused(tmp_path, board, public):
         board.add(tmp_path, study="demo", public=public)
 
 
-def test_a_submission_that_was_changed_or_is_another_study_s_is_refused_and_nothing_kept(
-    make_finished, tmp_path, board
-):
+def test_a_changed_submission_or_another_study_s_is_refused_and_nothing_kept(make_finished, tmp_path, board):
     out = submission(make_finished, tmp_path / "out", top=2)
     with pytest.raises(StudyError, match="be a submission of the study other; got demo; name it with the study demo"):
         board.add(out, study="other", public=0.8)

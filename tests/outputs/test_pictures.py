@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from tutti.ensembling.calibrate import Bin
 from tutti.outputs.election.card import Calibration
 from tutti.outputs.election.ensemble import write_ensemble
-from tutti.outputs.report.pictures import (
+from tutti.outputs.pictures import (
     _cut,
     confusion_matrix_png,
     cost_png,
@@ -139,7 +139,7 @@ def test_drawing_leaves_the_global_state_of_matplotlib_alone():
     code = """
 import sys
 import numpy as np
-from tutti.outputs.report.pictures import confusion_matrix_png
+from tutti.outputs.pictures import confusion_matrix_png
 confusion_matrix_png(np.array([0, 1]), np.array([0, 1]), ("a", "b"), "title")
 print("matplotlib.pyplot" in sys.modules)
 """
@@ -151,7 +151,7 @@ def test_a_backend_that_is_not_installed_is_no_hindrance_and_stays_in_the_enviro
     code = """
 import os
 import numpy as np
-from tutti.outputs.report.pictures import confusion_matrix_png, drawn
+from tutti.outputs.pictures import confusion_matrix_png, drawn
 print(*drawn({"a": lambda: confusion_matrix_png(np.array([0, 1]), np.array([0, 1]), ("a", "b"), "title")}))
 print(os.environ["MPLBACKEND"])
 """

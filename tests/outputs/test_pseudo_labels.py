@@ -65,9 +65,7 @@ def test_the_rows_at_the_threshold_become_a_training_file_that_the_layout_reads(
 
 
 @pytest.mark.parametrize("folded", [True, False])
-def test_the_report_says_that_unlabelled_rows_are_not_like_validation_rows_where_a_study_has_folds(
-    make_finished, tmp_path, folded
-):
+def test_a_report_of_folds_says_that_unlabelled_rows_are_not_like_validation_rows(make_finished, tmp_path, folded):
     report = write_pseudo_labels(**arguments(make_finished(), tmp_path / "out", folded=folded))
     assert (FOLDED in report.remarks) == folded
 

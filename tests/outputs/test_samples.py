@@ -116,9 +116,7 @@ def test_columns_of_classes_have_probabilities_or_the_class_of_each_row(tmp_path
         ("|", "roc_auc", ["0.75", "0.25"]),
     ],
 )
-def test_one_column_of_two_classes_has_the_probability_of_the_second_where_it_is_asked_for(
-    tmp_path, cells, metric, expected
-):
+def test_one_column_of_two_classes_has_the_probability_of_the_second(tmp_path, cells, metric, expected):
     first, second = cells.split("|")
     outputs = np.array([[0.25, 0.75], [0.75, 0.25]], dtype=np.float32)
     sample = f"id,target\na,{first}\nb,{second}\n"

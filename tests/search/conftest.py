@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -37,12 +38,14 @@ def each_database(request, tmp_path) -> str:
 
 
 @pytest.fixture
-def opened(url, space):
+def opened(url, space, tmp_path, empty_database):
     """Opens the study with changed arguments, after closing its earlier driver; closes all stores at the end."""
-    stores = {}
+    stores, file = {}, tmp_path / "optuna.db"
 
     def open_(**changes) -> StudyStore:
         arguments = {"url": url, "name": "s", "space": space, "sampler": "tpe", "seed": 3} | changes
+        if arguments["url"] == f"sqlite:///{file}" and not file.exists():
+            shutil.copy(empty_database, file)
         if earlier := stores.get((arguments["url"], arguments["name"])):
             earlier.close()
         stores[arguments["url"], arguments["name"]] = store = StudyStore.open(**arguments)

@@ -133,9 +133,7 @@ def test_what_a_driver_that_was_killed_had_not_chosen_keeps_to_the_conditions(op
 
 @pytest.mark.parametrize("enqueued", [(), [{"pooling": "cls"}]])
 @pytest.mark.parametrize("warm", [False, True])
-def test_a_start_that_died_before_its_first_trial_binds_nobody_and_leaves_nothing(
-    opened, run_trials, url, enqueued, warm
-):
+def test_a_start_that_died_before_its_first_trial_binds_nobody(opened, run_trials, url, enqueued, warm):
     run_trials(opened(name="older"), 1)
     older = [OlderStudy("older", url)] if warm else []
     opened(owner="it", older=older, enqueued=enqueued, objectives=["score", "seconds"][: 1 if warm else 2])

@@ -64,9 +64,7 @@ def test_a_study_is_not_gone_on_with_for_other_objectives(opened):
 
 
 @pytest.mark.parametrize("objectives", [("gain",), BOTH])
-def test_a_study_without_trials_takes_other_objectives_and_has_its_older_and_enqueued_points_once(
-    opened, url, tmp_path, objectives
-):
+def test_a_study_without_trials_takes_other_objectives_and_has_given_points_once(opened, url, tmp_path, objectives):
     older = f"sqlite:///{tmp_path / 'older.db'}"
     finish(opened(url=older, name="older", objectives=BOTH), seconds=1.0)
     learnt = [] if "gain" in objectives else [OlderStudy("older", older)]

@@ -84,9 +84,7 @@ def test_a_resumed_study_goes_on_with_the_points_of_the_undisturbed_one(opened, 
 
 
 @pytest.mark.parametrize("sampler", ALL)
-def test_a_trial_whose_driver_died_while_asking_has_the_point_of_the_undisturbed_study(
-    opened, one_by_one, monkeypatch, tmp_path, sampler
-):
+def test_a_trial_whose_driver_died_while_asking_has_its_point(opened, one_by_one, monkeypatch, tmp_path, sampler):
     undisturbed = one_by_one(opened(sampler=sampler), 1)
     url = f"sqlite:///{tmp_path / 'killed.db'}"
     store = opened(url=url, sampler=sampler)
@@ -100,7 +98,7 @@ def test_a_trial_whose_driver_died_while_asking_has_the_point_of_the_undisturbed
 
 @pytest.mark.parametrize("number", [2, STARTUP_TRIALS + 2])
 @pytest.mark.parametrize("sampler", ALL)
-def test_a_trial_whose_driver_died_in_the_midst_of_its_parameters_and_those_after_it_have_their_points(
+def test_trials_have_their_points_after_a_driver_died_amid_one(
     opened, one_by_one, monkeypatch, tmp_path, sampler, number
 ):
     """Every key has its own uniform draw, so that one which got that of another key would show."""
@@ -138,7 +136,7 @@ def test_a_trial_whose_driver_died_in_the_midst_of_its_parameters_and_those_afte
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", LEARNING)
+@pytest.mark.parametrize("sampler", ["tpe", *(pytest.param(each, marks=pytest.mark.strain) for each in LEARNING[1:])])
 def test_a_sampler_that_learns_looks_where_scores_were_high(opened, one_by_one, sampler):
     points = one_by_one(opened(sampler=sampler), MANY + 30)
     assert sum(point["dropout"] for point in points[-30:]) / 30 > 0.3  # 0.25 is expected by chance
@@ -195,9 +193,7 @@ def test_a_grid_has_every_point_once_whatever_ends_it_and_however_often_it_is_re
     )
 
 
-def test_a_point_of_the_grid_whose_driver_died_while_asking_stays_that_trial_and_does_not_come_again(
-    opened, monkeypatch, coarse
-):
+def test_a_grid_point_whose_driver_died_while_asking_stays_that_trial(opened, monkeypatch, coarse):
     store = opened(sampler="grid", space=coarse)
     monkeypatch.setattr(study_store, "draw", lambda trial, *args, **kwargs: trial.params["killed"])
     with pytest.raises(KeyError):

@@ -118,9 +118,7 @@ def test_the_score_that_a_trial_ended_with_is_its_record_though_an_older_driver_
 
 
 @pytest.mark.parametrize(("folds_reported", "fold"), [(0, 1), (1, 1), (2, None)])
-def test_a_trial_that_was_left_is_taken_up_where_it_was_in_the_fold_that_has_no_report_yet(
-    opened, folds_reported, fold
-):
+def test_a_trial_that_was_left_is_taken_up_in_the_fold_that_has_no_report_yet(opened, folds_reported, fold):
     store = opened()
     key = store.ask().key
     known = Resumption(halved="no memory", fitted=True, in_new_stage=True, stopping=2, seconds=12.5, fold=1)

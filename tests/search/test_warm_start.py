@@ -55,7 +55,7 @@ def test_an_older_trial_cannot_be_reached_by_a_key(opened, older, key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", LEARNING)
+@pytest.mark.parametrize("sampler", ["tpe", *(pytest.param(each, marks=pytest.mark.strain) for each in LEARNING[1:])])
 def test_the_first_trials_are_like_the_best_older_ones(opened, older, run_trials, sampler):
     store = opened(sampler=sampler, older=[older])
     first = [point for _ in range(6) for point in run_trials(store, 1)]
@@ -63,9 +63,7 @@ def test_the_first_trials_are_like_the_best_older_ones(opened, older, run_trials
 
 
 @pytest.mark.parametrize("objectives", [("score",), ("score", "seconds")])
-def test_a_stopped_trial_is_one_for_the_new_sampler_too_and_one_without_memory_or_report_is_left_out(
-    opened, space, tmp_path, objectives
-):
+def test_a_stopped_trial_is_one_for_the_new_sampler_too(opened, space, tmp_path, objectives):
     url = f"sqlite:///{tmp_path / 'old.db'}"
     store = opened(url=url, name="old", sampler="random", objectives=objectives)
     stopped: dict[str, Any] = {"state": TrialState.STOPPED}
@@ -85,9 +83,7 @@ def test_a_stopped_trial_is_one_for_the_new_sampler_too_and_one_without_memory_o
     assert (early.state.name, early.intermediate_values) == ("PRUNED", pytest.approx({1: 0.11, 2: 0.12}))
 
 
-def test_a_trial_that_went_on_from_another_s_checkpoint_is_left_out_since_its_score_is_not_of_its_draws(
-    opened, space, tmp_path
-):
+def test_a_trial_that_went_on_from_another_s_checkpoint_is_left_out(opened, space, tmp_path):
     url = f"sqlite:///{tmp_path / 'old.db'}"
     store = opened(url=url, name="old", sampler="random")
     for number, score in enumerate((0.5, 0.9)):

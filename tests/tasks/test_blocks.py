@@ -44,9 +44,7 @@ def together(layout: FileLayout, source: str, rows: int) -> pd.DataFrame:
 @settings(max_examples=20)
 @given(rows=st.integers(1, 9))
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
-def test_blocks_of_any_size_hold_the_rows_of_a_table_in_their_order(
-    tmp_path_factory: pytest.TempPathFactory, suffix: str, rows: int
-) -> None:
+def test_blocks_of_any_size_hold_the_rows_of_a_table_in_their_order(tmp_path_factory, suffix, rows):
     source = table(tmp_path_factory.mktemp("table"), suffix)
     read = together(Table(id="id"), source, rows)
     assert read["text"].tolist() == TEXTS
@@ -108,9 +106,7 @@ def in_row_groups(folder: Path) -> tuple[FileLayout, Path]:
 
 @pytest.mark.parametrize("size", [1, 3, 4, 19, 20, 21])
 @pytest.mark.parametrize("make", [broken, with_empty_lines, in_row_groups])
-def test_shards_hold_every_row_once_whatever_blocks_the_layout_reads(
-    tmp_path: Path, make: Callable[[Path], tuple[FileLayout, Path]], size: int
-) -> None:
+def test_shards_hold_every_row_once_whatever_blocks_the_layout_reads(tmp_path, make, size):
     layout, file = make(tmp_path)
     new_rows = Input(file, layout, TaskSpec("mood", layout, layout, {}, False, "macro_f1", "csv"), rows=20)
     shards = dict(new_rows.shards(size, skip=set()))
@@ -165,9 +161,7 @@ def test_line_layouts_read_the_same_rows_in_blocks_as_at_once(write: Write, rows
         (Table(), b"\n\n \n\n", "rows.csv", "must have at least one row; got an empty file, or white space"),
     ],
 )
-def test_a_fault_behind_the_first_block_names_its_line(
-    write: Write, layout: FileLayout, content: str | bytes, name: str, message: str
-) -> None:
+def test_a_fault_behind_the_first_block_names_its_line(write, layout, content, name, message):
     with pytest.raises(TaskFileError, match=message):
         together(layout, write(content, name), 1)
 

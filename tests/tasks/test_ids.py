@@ -57,9 +57,7 @@ def test_other_columns_are_no_ids_though_their_values_differ(write: Write, name:
         ("rows.jsonl", '{"user_id": [7], "text": "a"}\n{"user_id": [8], "text": "b"}\n'),
     ],
 )
-def test_a_column_that_only_ends_like_ids_is_none_where_it_repeats_or_has_an_empty_cell(
-    write: Write, name: str, content: str
-) -> None:
+def test_a_column_that_only_ends_like_ids_is_none_where_it_repeats_or_has_an_empty_cell(write, name, content):
     source = write(content, name)
     assert ids(source) == ["0", "1"]
     assert numbering_note(Table(), source) == (

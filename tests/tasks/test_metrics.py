@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scorers import score
 
 from tutti.config.metric_facts import names_for
-from tutti.errors import ConfigError
-from tutti.tasks.metrics import METRICS, check_fits
+from tutti.tasks.metrics import METRICS
 
 
 def one_hot(classes: list[int], count: int) -> np.ndarray:
@@ -43,11 +42,6 @@ def test_accuracy_and_matthews_agree_with_their_definitions() -> None:
     assert score("accuracy", labels=labels, predicted=probabilities) == 0.75
     # tp 1, tn 2, fp 1, fn 0
     assert score("matthews", labels=labels, predicted=probabilities) == pytest.approx(2 / np.sqrt(2 * 1 * 3 * 2))
-
-
-def test_f1_is_refused_for_three_classes() -> None:
-    with pytest.raises(ConfigError, match="be a metric for 3 classes; got 'f1', which is for two; use macro_f1"):
-        check_fits(METRICS["f1"], "classes", outputs=3, what="the metric")
 
 
 LABELS = np.array([0.0, 1.5, 1.5, 4.0, 5.0], dtype=np.float32)

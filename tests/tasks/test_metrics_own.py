@@ -115,9 +115,7 @@ def test_the_copy_of_the_file_serves_other_processes_once_the_own_file_is_gone(t
         ),
     ],
 )
-def test_a_file_that_is_no_metric_is_told_in_one_sentence_before_anything_starts(
-    tmp_path: Path, source: str, message: str
-) -> None:
+def test_a_file_that_is_no_metric_is_told_in_one_sentence_before_anything_starts(tmp_path, source, message):
     with pytest.raises(ConfigError, match=message) as caught:
         own(tmp_path, source)
     assert "\n" not in str(caught.value)

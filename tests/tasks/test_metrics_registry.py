@@ -141,9 +141,7 @@ def test_what_is_better_lower_is_negated_and_can_be_turned_back(metric: str) -> 
         ("mcrmse", "value", 1, "for one number per row; .* use one of pearson, spearman, kendall"),
     ],
 )
-def test_a_metric_that_does_not_fit_is_refused_with_those_that_do(
-    metric: str, kind: str, outputs: int, message: str
-) -> None:
+def test_a_metric_that_does_not_fit_is_refused_with_those_that_do(metric, kind, outputs, message):
     with pytest.raises(ConfigError, match=f"^tasks.a.metric must be a .*{message}"):
         check_fits(METRICS[metric], kind, outputs=outputs, what="tasks.a.metric")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from tutti.tasks.spelling import is_placeholder, spelled_like
@@ -31,9 +29,7 @@ from tutti.tasks.spelling import is_placeholder, spelled_like
         ((), ["0"], None),
     ],
 )
-def test_each_class_is_spelled_as_the_sample_spells_it(
-    classes: Sequence[str], sample: Sequence[str], spelled: Sequence[str] | None
-) -> None:
+def test_each_class_is_spelled_as_the_sample_spells_it(classes, sample, spelled):
     expected = None if spelled is None else dict(zip(classes, spelled, strict=True))
     assert spelled_like(classes, sample) == expected
 

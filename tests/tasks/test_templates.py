@@ -50,9 +50,7 @@ def test_an_empty_cell_is_an_empty_text_and_a_row_of_empty_cells_has_none() -> N
         ),
     ],
 )
-def test_every_sort_of_table_composes_texts_for_training_and_for_rows_to_predict(
-    write: Write, file: str, content: str
-) -> None:
+def test_every_sort_of_table_composes_texts_for_training_and_for_rows_to_predict(write, file, content):
     layout, source = Table(template=THREE), write(content, file)
     texts = ["t [SEP] b (1999)", "u [SEP]  (2000)"]
     assert layout.read(source, labelled=True)["text"].tolist() == texts

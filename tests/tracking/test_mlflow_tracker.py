@@ -110,9 +110,7 @@ def test_a_picture_has_its_ending_once(tracker, client, uri, tmp_path):
 
 
 @pytest.mark.parametrize(("status", "error"), [(403, RefusedError), (507, RefusedError), (503, TrackingError)])
-def test_an_upload_that_the_server_refuses_is_not_tried_again_and_one_while_it_is_away_is(
-    tracker, monkeypatch, status, error
-):
+def test_an_upload_is_tried_again_while_the_server_is_away_but_not_when_it_refuses(tracker, monkeypatch, status, error):
     def refuse(*_):
         answer = requests.Response()
         answer.status_code = status
@@ -157,9 +155,7 @@ def test_a_trial_goes_on_in_its_run_after_the_study_s_was_deleted(client, uri, t
     assert [point.step for point in client.get_metric_history(run.info.run_id, "loss")] == [1, 2]
 
 
-def test_a_run_that_started_over_has_both_values_of_a_step_the_newer_one_last_and_a_tag_with_the_time(
-    tracker, client, uri
-):
+def test_a_run_that_started_over_has_both_values_of_a_step_and_a_tag_with_the_time(tracker, client, uri):
     tracker.start_trial("t0", number=0, **NONE)
     tracker.log_metrics("t0", {"score": 0.5}, step=1, at=100.0)
     tracker.start_over("t0", at=200.5)

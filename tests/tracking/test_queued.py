@@ -358,9 +358,7 @@ def full_disk(monkeypatch):
 
 
 @pytest.mark.parametrize("later", [1, 0])
-def test_events_that_a_full_disk_refused_are_written_once_there_is_room_and_before_later_ones(
-    queue, store, full_disk, later
-):
+def test_events_that_a_full_disk_refused_are_written_before_later_ones(queue, store, full_disk, later):
     """With a later event, and without any before the end."""
     queue.start()
     queue.start_study(**NONE, files=[])

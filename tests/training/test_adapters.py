@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 from training_runs import Tune, newest_state
 
-from tutti.data.encode import EncodedPart
 from tutti.modeling.adapters import has_bitsandbytes
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.model import MultiTaskModel
@@ -23,6 +22,7 @@ TRAINING = {"num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_r
 TRAINING |= {"adapter": "lora", "lora_r": 4, "lora_dropout": 0.1}
 
 needs_bitsandbytes = pytest.mark.skipif(not has_bitsandbytes(), reason="bitsandbytes is not installed")
+STRAIN = [needs_bitsandbytes, pytest.mark.strain]
 BITS = [None, pytest.param(4, marks=needs_bitsandbytes), pytest.param(8, marks=needs_bitsandbytes)]
 
 
@@ -54,9 +54,7 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[MultiTaskMo
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_adapter_and_heads_learn_and_the_encoders_own_weights_stay(
-    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int | None
-) -> None:
+def test_adapter_and_heads_learn_and_the_encoders_own_weights_stay(tune, tmp_path, monkeypatch, bits):
     with _watched(monkeypatch) as seen:
         done, reports = tune(tmp_path, bits=bits, num_train_epochs=16, lora_dropout=0.0)
     ((model, before),) = seen
@@ -67,9 +65,7 @@ def test_adapter_and_heads_learn_and_the_encoders_own_weights_stay(
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_the_checkpoint_says_what_the_run_said(
-    tune: Tune, tmp_path: Path, parts: dict[str, dict[str, EncodedPart]], bits: int | None
-) -> None:
+def test_the_checkpoint_says_what_the_run_said(tune, tmp_path, parts, bits):
     done, _ = tune(tmp_path, bits=bits, use_cpu=True)
     model, metadata = load_checkpoint(tmp_path / "best")
     assert metadata.adapter is not None
@@ -88,9 +84,9 @@ def test_the_checkpoint_says_what_the_run_said(
     "training",
     [
         {"ema_decay": 0.9},
-        pytest.param({"bits": 4, "optim": "paged_adamw_8bit", "lora_r": 128}, marks=needs_bitsandbytes),
+        pytest.param({"bits": 4, "optim": "paged_adamw_8bit", "lora_r": 128}, marks=STRAIN),
         pytest.param({"bits": 4, "bf16": True, "quant_type": "fp4", "double_quant": False}, marks=needs_bitsandbytes),
-        pytest.param({"bits": 8, "ema_decay": 0.9, "activation_checkpointing": True}, marks=needs_bitsandbytes),
+        pytest.param({"bits": 8, "ema_decay": 0.9, "activation_checkpointing": True}, marks=STRAIN),
     ],
     ids=lambda training: "-".join(map(str, training.values())),
 )
@@ -140,11 +136,13 @@ def test_a_later_stage_trains_the_adapter_that_one_before_left_alone(tune: Tune,
 @needs_bitsandbytes
 @pytest.mark.parametrize(
     ("optim", "same_in_32"),
-    [("adamw_8bit", "adamw_torch"), ("paged_adamw_8bit", "adamw_torch"), ("paged_lion_8bit", "lion_32bit")],
+    [
+        ("adamw_8bit", "adamw_torch"),
+        pytest.param("paged_adamw_8bit", "adamw_torch", marks=pytest.mark.strain),
+        pytest.param("paged_lion_8bit", "lion_32bit", marks=pytest.mark.strain),
+    ],
 )
-def test_an_8_bit_optimizer_holds_its_moments_in_a_byte_each_and_learns_as_one_of_32_bits_does(
-    tune: Tune, tmp_path: Path, optim: str, same_in_32: str
-) -> None:
+def test_an_8_bit_optimizer_holds_moments_in_bytes_and_learns_as_one_of_32_bits(tune, tmp_path, optim, same_in_32):
     losses = []
     for name in (optim, same_in_32):
         _, reports = tune(tmp_path / name, optim=name, lora_r=128, num_train_epochs=3)

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from training_runs import TRAINING, Tune
+from training_runs import TRAINING
 
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
@@ -30,9 +29,7 @@ def _loss(model: MultiTaskModel) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["fgm", "awp"])
-def test_the_loss_is_higher_while_the_attack_is_on_and_every_weight_comes_back(
-    model: MultiTaskModel, kind: str
-) -> None:
+def test_the_loss_is_higher_while_the_attack_is_on_and_every_weight_comes_back(model, kind):
     attack = make_attack(kind, model, epsilon=None)
     assert attack is not None
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
@@ -68,9 +65,7 @@ def test_awp_moves_each_matrix_by_a_share_of_its_norm(model: MultiTaskModel) -> 
             assert moved.item() == pytest.approx(expected, rel=1e-3), name
 
 
-def test_without_an_epsilon_fgm_moves_words_by_one_and_awp_each_matrix_by_a_hundredth_of_its_norm(
-    model: MultiTaskModel,
-) -> None:
+def test_without_an_epsilon_fgm_moves_words_by_one_and_awp_each_matrix_by_a_hundredth_of_its_norm(model):
     words = model.get_input_embeddings().weight
     before = words.detach().clone()
     _loss(model).backward()
@@ -92,9 +87,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing(model: MultiTaskModel) -> N
 
 
 @pytest.mark.parametrize("kind", ["fgm", "awp"])
-def test_a_step_takes_the_sum_of_both_passes_gradients(
-    make_tune: Callable[..., Tune], steady_backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_step_takes_the_sum_of_both_passes_gradients(make_tune, steady_backbone, tmp_path, monkeypatch, kind):
     steps = []
     plain = MultiTaskTrainer.training_step
 
@@ -124,9 +117,7 @@ def test_a_step_takes_the_sum_of_both_passes_gradients(
         assert any(not torch.allclose(taken[name], 2 * clean[name], rtol=1e-3) for name in taken)
 
 
-def test_the_training_losses_that_are_reported_are_those_without_the_attack(
-    make_tune: Callable[..., Tune], steady_backbone: Path, tmp_path: Path
-) -> None:
+def test_the_training_losses_that_are_reported_are_those_without_the_attack(make_tune, steady_backbone, tmp_path):
     tune = make_tune(steady_backbone, **TRAINING | {"max_steps": 1, "head_dropout": 0.0})
     (_, (plain,)), (_, (attacked,)) = tune(tmp_path / "plain"), tune(tmp_path / "attacked", adversarial="fgm")
     names = [name for name in plain.metrics if name.endswith("train_loss")]

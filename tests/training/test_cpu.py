@@ -121,9 +121,7 @@ class _Probe(torch.nn.Module):
     ("bf16", "attention", "expected"),
     [(True, None, "eager"), (False, None, "sdpa"), (True, "sdpa", "sdpa")],
 )
-def test_a_trainer_steps_quickly_and_predicts_as_ever_unless_the_user_names_an_attention(
-    bf16, attention, expected, tmp_path
-):
+def test_a_trainer_steps_quickly_unless_the_user_names_an_attention(bf16, attention, expected, tmp_path):
     model = _Probe()
     rows = [{"input_ids": torch.arange(6), "labels": torch.tensor(1)}] * 4
     args = TrainingArguments(

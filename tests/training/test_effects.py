@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from training_runs import TRAINING, WORDS, Tune, final_weights, newest_state
 
 from tutti.data.batches import TokenRows
-from tutti.data.encode import EncodedPart
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.kinds.classes import ClassesHead
 from tutti.modeling.mixout import MixoutLinear
@@ -33,9 +32,7 @@ def steady_tune(make_tune: Callable[..., Tune], steady_backbone: Path) -> Tune:
     return make_tune(steady_backbone, **ONE_STEP)
 
 
-def test_weight_decay_takes_a_share_of_each_matrix_by_its_layer_s_rate_and_nothing_of_biases_and_norms(
-    steady_tune: Tune, steady_backbone: Path, tmp_path: Path
-) -> None:
+def test_weight_decay_takes_a_share_of_matrices_and_nothing_of_biases_and_norms(steady_tune, steady_backbone, tmp_path):
     keys = {"optim": "sgd", "lr_scheduler_type": "constant", "learning_rate": 0.1}
     keys |= {"layer_lr_decay": 0.5, "head_learning_rate": 0.3}
     steady_tune(tmp_path / "plain", weight_decay=0.0, **keys)
@@ -60,9 +57,7 @@ def test_weight_decay_takes_a_share_of_each_matrix_by_its_layer_s_rate_and_nothi
     assert {group["initial_lr"] for group in groups} == {0.1, 0.05, 0.025, 0.3}
 
 
-def test_the_weights_of_a_dynamic_balance_follow_the_losses_that_a_run_reports(
-    steady_tune: Tune, tasks: tuple[Task, ...], tmp_path: Path
-) -> None:
+def test_the_weights_of_a_dynamic_balance_follow_the_losses_that_a_run_reports(steady_tune, tasks, tmp_path):
     _, reports = steady_tune(tmp_path, loss_balancing="dynamic", max_steps=None, num_train_epochs=3)
     expected = DynamicBalance(tasks, {})
     for report in reports:
@@ -73,18 +68,14 @@ def test_the_weights_of_a_dynamic_balance_follow_the_losses_that_a_run_reports(
 
 
 @pytest.mark.parametrize("gamma", [1.0, 2.0])
-def test_a_run_s_focal_loss_of_rows_that_nothing_is_known_of_has_the_exponent_that_is_asked_for(
-    steady_tune: Tune, tmp_path: Path, gamma: float
-) -> None:
+def test_a_run_s_focal_loss_has_the_exponent_that_is_asked_for(steady_tune: Tune, tmp_path: Path, gamma: float) -> None:
     _, (report,) = steady_tune(tmp_path, focal_gamma=gamma, max_steps=None, num_train_epochs=1, learning_rate=1e-12)
     for name, classes in (("news.v1", 3), ("mood", 2)):  # an untrained head gives each class about the same
         expected = (1 - 1 / classes) ** gamma * math.log(classes)
         assert report.metrics[f"{name}/train_loss"] == pytest.approx(expected, rel=0.05)
 
 
-def test_r_drop_leaves_a_model_whose_dropout_masks_agree_more(
-    tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
-) -> None:
+def test_r_drop_leaves_a_model_whose_dropout_masks_agree_more(tune, parts, tmp_path):
     part, apart = parts["mood"]["train"], {}
     batch = TokenRows(part).pad(torch.arange(len(part.ids)).numpy())
     for alpha in (0.0, 20.0):
@@ -99,13 +90,7 @@ def test_r_drop_leaves_a_model_whose_dropout_masks_agree_more(
 
 
 @pytest.mark.parametrize("class_weights", [None, "balanced"])
-def test_the_label_of_a_row_that_weighs_nothing_is_not_learnt(
-    steady_tune: Tune,
-    parts: dict[str, dict[str, EncodedPart]],
-    tasks: tuple[Task, ...],
-    tmp_path: Path,
-    class_weights: str | None,
-) -> None:
+def test_the_label_of_a_row_that_weighs_nothing_is_not_learnt(steady_tune, parts, tasks, tmp_path, class_weights):
     ends = []
     for name, other in (("own", 0), ("other", 1)):
         changed = {}
@@ -121,9 +106,7 @@ def test_the_label_of_a_row_that_weighs_nothing_is_not_learnt(
     torch.testing.assert_close(*ends, rtol=0, atol=0)
 
 
-def test_an_untrained_regression_errs_by_the_weighted_variance_of_its_labels_whatever_their_scale(
-    steady_tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
-) -> None:
+def test_an_untrained_regression_errs_by_the_variance_of_its_labels(steady_tune, parts, tmp_path):
     task = Task(name="value", names=(), pair=False, metric="pearson", submission="csv")
     for scale in (1.0, 50.0):
         own = {}
@@ -140,9 +123,7 @@ def test_an_untrained_regression_errs_by_the_weighted_variance_of_its_labels_wha
         assert report.metrics["value/train_loss"] == pytest.approx(variance, rel=0.1)
 
 
-def test_as_many_top_layers_of_a_run_start_anew_as_asked_for(
-    steady_tune: Tune, steady_backbone: Path, tmp_path: Path
-) -> None:
+def test_as_many_top_layers_of_a_run_start_anew_as_asked_for(steady_tune, steady_backbone, tmp_path):
     before = load_file(steady_backbone / "model.safetensors")
     for count in (1, 2):
         steady_tune(tmp_path / str(count), reinit_layers=count, learning_rate=1e-12)
@@ -154,9 +135,7 @@ def test_as_many_top_layers_of_a_run_start_anew_as_asked_for(
         assert same == [count < 2, False]
 
 
-def test_a_run_s_linear_layers_go_back_to_the_backbone_s_weights_with_the_share_that_is_asked_for(
-    steady_tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_s_linear_layers_go_back_to_the_backbone_by_the_share_asked_for(steady_tune, tmp_path, monkeypatch):
     shares, plain = set(), MultiTaskTrainer.training_step
 
     def step(self: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Any:
@@ -168,9 +147,7 @@ def test_a_run_s_linear_layers_go_back_to_the_backbone_s_weights_with_the_share_
     assert shares == {0.7}
 
 
-def test_an_attack_of_next_to_no_size_gives_the_clean_gradients_twice_and_one_of_the_default_size_does_not(
-    steady_tune: Tune, tmp_path: Path
-) -> None:
+def test_an_attack_of_next_to_no_size_gives_the_clean_gradients_twice(steady_tune: Tune, tmp_path: Path) -> None:
     norms = {}
     for name, keys in (
         ("plain", {}),

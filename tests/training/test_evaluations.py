@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 import torch
 from training_runs import EMA_AND_DROPOUT, TRAINING, Tune, final_weights
 
-from tutti.data.encode import EncodedPart
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
 
@@ -46,9 +44,7 @@ def test_the_score_weighs_the_tasks(tune: Tune, tasks: tuple[Task, ...], tmp_pat
     assert [task.weight for task in load_checkpoint(tmp_path / "best")[1].tasks] == [3.0, 1.0]
 
 
-def test_by_the_loss_the_weights_of_the_lowest_are_kept_with_their_score(
-    tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
-) -> None:
+def test_by_the_loss_the_weights_of_the_lowest_are_kept_with_their_score(tune, parts, tmp_path):
     rng, noisy = np.random.default_rng(0), {}  # right by chance: the surer the model, the higher the loss
     for name, own in parts.items():
         labels = own["validation"].labels
@@ -67,9 +63,7 @@ def test_by_the_loss_the_weights_of_the_lowest_are_kept_with_their_score(
     assert late[-1] == early[-1]
 
 
-def test_a_task_s_training_loss_is_the_mean_over_its_rows_however_they_are_batched(
-    make_tune: Callable[..., Tune], steady_backbone: Path, tmp_path: Path
-) -> None:
+def test_a_task_s_training_loss_is_the_mean_over_its_rows_in_any_batches(make_tune, steady_backbone, tmp_path):
     tune = make_tune(steady_backbone, **TRAINING | {"num_train_epochs": 1, "learning_rate": 1e-12, "head_dropout": 0.0})
     (_, (small,)), (_, (large,)) = (tune(tmp_path / str(size), per_device_train_batch_size=size) for size in (8, 64))
     for name in ("news.v1/train_loss", "mood/train_loss"):
@@ -81,9 +75,7 @@ def test_the_last_part_of_an_epoch_is_logged_at_its_end(tune: Tune, tmp_path: Pa
     assert [step for step, _ in reports[0].steps] == [5, 10, 12]
 
 
-def test_an_epoch_is_evaluated_so_often_as_asked_for_and_that_changes_nothing_of_what_is_learnt(
-    tune: Tune, tmp_path: Path
-) -> None:
+def test_an_epoch_is_evaluated_so_often_as_asked_for_and_that_changes_nothing_of_what_is_learnt(tune, tmp_path):
     tricks = {**EMA_AND_DROPOUT, "loss_balancing": "dynamic", "num_train_epochs": 3}
     _, plain = tune(tmp_path / "plain", **tricks)
     done, reports = tune(tmp_path / "often", evals_per_epoch=5, **tricks)
@@ -112,9 +104,7 @@ def test_an_epoch_is_evaluated_so_often_as_asked_for_and_that_changes_nothing_of
         ),
     ],
 )
-def test_evaluations_are_counted_whatever_ends_an_epoch_and_the_last_is_at_the_end(
-    tune: Tune, tmp_path: Path, training: dict[str, Any], evaluations: list[int], steps: list[int]
-) -> None:
+def test_evaluations_are_counted_whatever_ends_an_epoch(tune, tmp_path, training, evaluations, steps):
     _, reports = tune(tmp_path, evals_per_epoch=2, **training)
     assert [report.epoch for report in reports] == evaluations
     assert [report.steps[-1][0] for report in reports] == steps

@@ -57,9 +57,7 @@ def both(trained: Path, tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "both" / "donor" / "resume", tmp_path / "both" / "weak" / "resume"
 
 
-def test_its_weights_are_the_donor_s_before_its_next_step_and_its_rate_is_its_own(
-    train: Any, both: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_weights_are_the_donor_s_before_its_next_step_and_its_rate_is_its_own(train, both, monkeypatch):
     donor, own = both
     take_over(donor, own, best_score=0.1, exchange=EXCHANGE)
     seen: dict[str, Any] = {}
@@ -108,9 +106,7 @@ def test_a_state_that_was_taken_over_says_so_and_is_the_only_one(both: tuple[Pat
 @pytest.mark.parametrize(
     ("file", "content"), [("model.safetensors", "damaged"), (MANIFEST, ""), (MANIFEST, '{"files": {}}')]
 )
-def test_a_donor_s_state_that_is_not_as_it_was_written_is_refused_and_the_trial_keeps_its_own(
-    both: tuple[Path, Path], file: str, content: str
-) -> None:
+def test_a_donor_s_state_that_is_not_as_it_was_written_is_refused_and_the_trial_keeps_its_own(both, file, content):
     donor, own = both
     before = sorted(file for file in own.rglob("*") if file.is_file())
     (states(donor)[0] / file).write_text(content)
@@ -131,9 +127,7 @@ def test_a_run_that_goes_on_from_its_own_state_has_the_rates_that_it_had(train: 
 
 
 @pytest.mark.parametrize("half", [("manifest.json",), ("model.safetensors",), ("manifest.json", "model.safetensors")])
-def test_an_exchange_is_known_where_a_kill_left_half_of_a_later_state_of_the_trial_s_own(
-    both: tuple[Path, Path], half: tuple[str, ...]
-) -> None:
+def test_an_exchange_is_known_where_a_kill_left_half_of_a_later_state_of_the_trial_s_own(both, half):
     donor, own = both
     later = shutil.copytree(states(own)[0], own / "stage-0-step-99")
     copy = shutil.copytree(later, own.parent / "kept")

@@ -15,7 +15,6 @@ from training_runs import Tune
 
 from tutti.data.encode import EncodedPart
 from tutti.errors import BackboneError, StorageError, TrialError
-from tutti.tasks.task import Task
 from tutti.training import fine_tune
 from tutti.training.loop.trainer import MultiTaskTrainer
 
@@ -31,9 +30,7 @@ from tutti.training.loop.trainer import MultiTaskTrainer
         ),
     ],
 )
-def test_what_the_model_or_the_optimizer_cannot_do_is_a_trial_error(
-    tune: Tune, tmp_path: Path, training: dict[str, Any], words: str
-) -> None:
+def test_what_the_model_or_the_optimizer_cannot_do_is_a_trial_error(tune, tmp_path, training, words):
     with pytest.raises(TrialError, match=words):
         tune(tmp_path, **training)
 
@@ -44,9 +41,7 @@ def test_a_loss_that_is_not_finite_ends_the_trial_naming_step_and_parameters(tun
 
 
 @pytest.mark.parametrize(("logging_steps", "last"), [(100, 12), (4, 4)])
-def test_where_steps_are_not_waited_for_the_first_bad_one_is_named_before_anything_is_kept(
-    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logging_steps: int, last: int
-) -> None:
+def test_where_steps_are_not_waited_for_the_first_bad_one_is_named(tune, tmp_path, monkeypatch, logging_steps, last):
     taken: list[int] = []
     after_step = MultiTaskTrainer.after_step
     monkeypatch.setattr(MultiTaskTrainer, "_checks_each_step", False)
@@ -66,9 +61,7 @@ def test_weights_that_the_last_step_ruined_end_the_trial_before_they_are_kept(tu
     assert not (tmp_path / "best").exists()
 
 
-def test_a_prediction_of_a_row_to_predict_that_is_not_finite_ends_the_trial_alone(
-    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prediction_of_a_row_to_predict_that_is_not_finite_ends_the_trial_alone(tune, tmp_path, monkeypatch):
     """Rows that no evaluation has seen: their predictions could not be saved, whichever run tried it."""
     module = import_module("tutti.training.loop.fine_tune")
     predict = module.predict
@@ -99,9 +92,7 @@ def test_an_optimizer_whose_library_is_missing_is_a_trial_error(tune: Tune, tmp_
         tune(tmp_path, optim="galore_adamw", optim_target_modules="attn")
 
 
-def test_a_backbone_without_tokenizer_is_a_backbone_error(
-    backbone: Path, tmp_path: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]
-) -> None:
+def test_a_backbone_without_tokenizer_is_a_backbone_error(backbone, tmp_path, tasks, parts):
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((backbone / name).read_bytes())
     with pytest.raises(BackboneError, match="tokenizer"):
@@ -127,9 +118,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [5_000, 60_000, 150_000])
-def test_a_file_that_cannot_be_written_is_a_storage_error_and_leaves_nothing_half_written(
-    tune: Tune, tmp_path: Path, size: int
-) -> None:
+def test_a_file_that_cannot_be_written_is_a_storage_error_and_leaves_nothing_half_written(tune, tmp_path, size):
     with largest_file(size), pytest.raises(StorageError, match="must be written whole"):
         tune(tmp_path)
     left = [path.relative_to(tmp_path).parts for path in tmp_path.rglob("*") if path.is_dir()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,7 @@ from tutti.training.loop.trainer import MultiTaskTrainer
 from tutti.training.machine import precision
 
 
-def test_a_run_learns_reports_each_epoch_and_predicts_the_other_parts(
-    tune: Tune, tmp_path: Path, parts: dict[str, dict[str, EncodedPart]], tasks: tuple[Task, ...]
-) -> None:
+def test_a_run_learns_reports_each_epoch_and_predicts_the_other_parts(tune, tmp_path, parts, tasks):
     done, reports = tune(tmp_path, num_train_epochs=6)
     assert [report.epoch for report in reports] == list(range(1, 7))
     assert [report.done for report in reports] == [False] * 5 + [True]
@@ -40,9 +37,7 @@ def test_a_run_learns_reports_each_epoch_and_predicts_the_other_parts(
 
 
 @pytest.mark.parametrize("pooling", ["pair", "bi_encoder"])
-def test_a_run_of_pairs_learns_from_both_texts_and_its_checkpoint_says_the_same(
-    tune: Tune, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path, pooling: str
-) -> None:
+def test_a_run_of_pairs_learns_from_both_texts_and_its_checkpoint_says_the_same(tune, tasks, parts, tmp_path, pooling):
     def with_types(part: EncodedPart) -> EncodedPart:
         types = [[int(position > 1) for position in range(len(row))] for row in part.encoded["input_ids"]]
         return replace(part, encoded=part.encoded.add_column("token_type_ids", types))
@@ -76,9 +71,7 @@ def test_the_best_checkpoint_gives_the_recorded_score(tune: Tune, tmp_path: Path
     assert accuracy == done.checkpoint.task_scores["mood"]
 
 
-def test_a_run_can_be_ended_after_any_step_that_no_evaluation_follows(
-    backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
-) -> None:
+def test_a_run_can_be_ended_after_any_step_that_no_evaluation_follows(backbone, tasks, parts, tmp_path):
     steps: list[int] = []
 
     def on_step() -> None:
@@ -105,13 +98,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(tune: Tune, t
 
 
 @pytest.mark.parametrize("balancing", ["fixed", "uncertainty"])
-def test_accumulated_batches_give_the_loss_and_weights_of_one_large_batch(
-    steady_backbone: Path,
-    tasks: tuple[Task, ...],
-    parts: dict[str, dict[str, EncodedPart]],
-    tmp_path: Path,
-    balancing: str,
-) -> None:
+def test_accumulated_batches_give_what_one_large_batch_does(steady_backbone, tasks, parts, tmp_path, balancing):
     reports: dict[int, list[EpochReport]] = {1: [], 4: []}
     for steps, batch in ((1, 40), (4, 10)):  # 37 rows: the last of the four batches is smaller
         fine_tune(
@@ -130,9 +117,7 @@ def test_accumulated_batches_give_the_loss_and_weights_of_one_large_batch(
         assert one.steps[0][1] == pytest.approx(four.steps[0][1], rel=1e-4)
 
 
-def test_a_regression_is_learnt_on_the_scale_of_its_labels(
-    tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
-) -> None:
+def test_a_regression_is_learnt_on_the_scale_of_its_labels(tune, parts, tmp_path):
     task = Task(name="score", names=(), pair=False, metric="pearson", submission="csv")
     mood = {part: rows for part, rows in parts["mood"].items() if part != "test"}
     scores = {
@@ -150,9 +135,7 @@ def test_a_regression_is_learnt_on_the_scale_of_its_labels(
     assert tuned.predictions["score"]["validation"].outputs.mean() == pytest.approx(320, abs=15)
 
 
-def test_a_run_is_silent_and_computes_with_the_threads_that_it_found(
-    tune: Tune, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_silent_and_computes_with_the_threads_that_it_found(tune, tmp_path, capfd, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # without which accelerate would take every core
     before, during = torch.get_num_threads(), []
     plain = MultiTaskTrainer.training_step
@@ -173,9 +156,7 @@ def test_a_run_is_silent_and_computes_with_the_threads_that_it_found(
     assert captured.err == ""
 
 
-def test_a_backbone_that_fails_in_half_precision_is_trained_in_float32(
-    make_tune: Callable[..., Tune], backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backbone_that_fails_in_half_precision_is_trained_in_float32(make_tune, backbone, tmp_path, monkeypatch):
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
     shutil.copytree(backbone, tmp_path / "deberta")
     save_deberta(tmp_path / "deberta")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from training_runs import Tune
 from transformers import AutoModel, masking_utils
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 
@@ -36,9 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     [(PADDED, GPU, False), (torch.ones_like(PADDED), GPU, True), (PADDED, torch.device("cpu"), True)],
     ids=["padded", "without padding", "on a CPU"],
 )
-def test_only_a_padded_batch_on_a_gpu_is_not_asked_whether_it_has_padding(
-    backbone: Path, asked: list[torch.Tensor], mask: torch.Tensor, device: torch.device, asks: bool
-) -> None:
+def test_only_a_padded_batch_on_a_gpu_is_not_asked_whether_it_has_padding(backbone, asked, mask, device, asks):
     encoder = AutoModel.from_pretrained(backbone).eval()
     inputs = {"input_ids": torch.randint(4, 60, mask.shape), "attention_mask": mask}
     with torch.no_grad():
@@ -60,9 +55,7 @@ def test_after_an_error_transformers_makes_its_masks_itself_again() -> None:
     assert ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] is sdpa_mask
 
 
-def test_every_step_knows_from_its_mask_before_it_is_copied(
-    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_step_knows_from_its_mask_before_it_is_copied(tune, tmp_path, monkeypatch):
     masks = []
 
     def watched(mask, device):

@@ -16,7 +16,7 @@ from tutti.data.encode import EncodedPart
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
-from tutti.training.loop.predict import predict
+from tutti.training.predict import predict
 from tutti.training.tricks.soup import greedy_soup
 
 NAMES, CLASSES = ("a", "b", "c"), 3
@@ -77,9 +77,7 @@ def tune_kind(tune: Tune, parts_of: Callable[[str], Parts]) -> Callable[..., Any
     ],
     ids=str,
 )
-def test_each_kind_is_learnt_and_its_checkpoint_says_the_same(
-    tune_kind: Callable[..., Any], parts_of: Callable[[str], Parts], tmp_path: Path, kind: str, training: dict[str, Any]
-) -> None:
+def test_each_kind_is_learnt_and_its_checkpoint_says_the_same(tune_kind, parts_of, tmp_path, kind, training):
     done, reports = tune_kind(kind, tmp_path, **training)
     task, parts = TASKS[kind], parts_of(kind)["some"]
     assert done.checkpoint.score == max(report.score for report in reports) > CHANCE[kind] + 0.3
@@ -96,9 +94,7 @@ def test_each_kind_is_learnt_and_its_checkpoint_says_the_same(
     assert Scorer.of(task).score(validation.labels, validation.outputs) == done.checkpoint.score
 
 
-def test_probabilities_of_labels_train_as_labels_do_and_those_between_make_a_student_less_sure(
-    tune_kind: Callable[..., Any], parts_of: Callable[[str], Parts], tmp_path: Path
-) -> None:
+def test_probabilities_train_as_labels_and_those_between_make_a_student_less_sure(tune_kind, parts_of, tmp_path):
     parts = parts_of("labels")["some"]
     labels = parts["train"].labels
     sure = []
@@ -110,9 +106,7 @@ def test_probabilities_of_labels_train_as_labels_do_and_those_between_make_a_stu
     assert np.abs(sure[2] - 0.5).mean() < np.abs(sure[0] - 0.5).mean()
 
 
-def test_rows_of_which_no_label_is_known_teach_nothing(
-    tune_kind: Callable[..., Any], parts_of: Callable[[str], Parts], tmp_path: Path
-) -> None:
+def test_rows_of_which_no_label_is_known_teach_nothing(tune_kind, parts_of, tmp_path):
     for kind in ("labels", "values"):
         parts = parts_of(kind)["some"]
         unknown = replace(parts["train"], labels=parts["train"].labels.copy())
@@ -123,9 +117,7 @@ def test_rows_of_which_no_label_is_known_teach_nothing(
         assert np.isfinite(done.predictions["some"]["test"].outputs).all()
 
 
-def test_a_soup_of_checkpoints_of_several_labels_scores_as_it_says(
-    tune_kind: Callable[..., Any], parts_of: Callable[[str], Parts], tmp_path: Path
-) -> None:
+def test_a_soup_of_checkpoints_of_several_labels_scores_as_it_says(tune_kind, parts_of, tmp_path):
     weights = {}
     for seed in (0, 1):
         tune_kind("labels", tmp_path / str(seed), seed=seed, num_train_epochs=3)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from training_runs import Tune
 
 from tutti.config.training import LIMIT_KEYS, TrainingOptions
 from tutti.data.encode import EncodedPart, encode_rows, load_tokenizer, part_of
@@ -47,9 +45,7 @@ def rows_of(backbone: Path, rows: int, *, seed: int, limit: TextLimit) -> Encode
         ({"long_texts": "windows", "max_tokens_per_batch": 200, "rdrop_alpha": 0.5}, 0.9),
     ],
 )
-def test_a_word_behind_the_first_tokens_is_learnt_by_its_ends_or_by_windows(
-    tune: Tune, backbone: Path, tmp_path: Path, keys: dict[str, Any], least: float
-) -> None:
+def test_a_word_behind_the_first_tokens_is_learnt_by_its_ends_or_by_windows(tune, backbone, tmp_path, keys, least):
     training = {"max_length": LENGTH, **keys}
     limit = TrainingOptions(**{key: training[key] for key in LIMIT_KEYS if key in training}).limit
     parts = {

@@ -31,17 +31,6 @@ def test_our_defaults_and_fixed_values_are_fields_of_training_arguments() -> Non
     assert set(SET_BY_TUTTI) - fields == {"logging_dir", "evaluation_strategy", "evaluate_during_training"}
 
 
-def test_an_unknown_key_names_the_nearest_one() -> None:
-    (fault,) = training_faults({"learning_rte": 1e-5})
-    assert fault.startswith("study.yaml: training.learning_rte must be")
-    assert "did you mean 'learning_rate'?" in fault
-
-
-def test_a_key_that_tutti_sets_says_why() -> None:
-    (fault,) = training_faults({"output_dir": "here"})
-    assert fault.startswith("study.yaml: training.output_dir must not be set: every trial has a folder of its own;")
-
-
 @pytest.mark.parametrize(
     ("key", "value", "rule"),
     [
@@ -109,9 +98,7 @@ def test_a_combination_that_cannot_be_is_a_fault() -> None:
         ({"stages": [{"ema_decay": 0.9}, {"swa_epochs": 2}], "swa_epochs": 2}, "have one of swa_epochs and ema_decay"),
     ],
 )
-def test_switches_that_do_not_go_together_are_a_fault(
-    training: dict[str, object], rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_switches_that_do_not_go_together_are_a_fault(training, rule, monkeypatch):
     monkeypatch.setattr(packages, "find_spec", lambda name: name)  # schedulefree is not installed everywhere
     (fault,) = training_faults(training)
     assert f"must {rule}" in fault

@@ -9,9 +9,7 @@ from transformers.training_args import OptimizerNames
 from tutti.training.keys import packages
 
 
-def test_what_needs_bitsandbytes_says_so_before_any_trial_where_it_is_not_installed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_needs_bitsandbytes_says_so_before_any_trial_where_it_is_not_installed(monkeypatch):
     training = {"adapter": "lora", "bits": 4, "optim": "paged_adamw_32bit"}
     space = {"optim": {"type": "categorical", "choices": ["adamw_torch", "adamw_8bit"]}}
     monkeypatch.setattr(packages, "find_spec", lambda name: name)
@@ -30,9 +28,7 @@ def test_what_needs_bitsandbytes_says_so_before_any_trial_where_it_is_not_instal
 
 
 @pytest.mark.parametrize("name", ["galore_adamw", "adamw_torch_8bit", "lomo", "schedule_free_adamw", "stable_adamw"])
-def test_an_optimizer_whose_package_is_missing_is_refused_before_any_trial(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_optimizer_whose_package_is_missing_is_refused_before_any_trial(name, monkeypatch):
     monkeypatch.setattr(packages, "find_spec", lambda name: None)
     package = packages.package_of("optim", name)
     (fault,) = training_faults({"optim": name})

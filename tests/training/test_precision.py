@@ -15,9 +15,7 @@ def _given(**arguments: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("bf16_seconds", "chosen"), [(0.5, True), (0.9, False), (1.6, False)])
-def test_a_cpu_takes_bf16_only_where_it_is_the_faster(
-    monkeypatch: pytest.MonkeyPatch, bf16_seconds: float, chosen: bool
-) -> None:
+def test_a_cpu_takes_bf16_only_where_it_is_the_faster(monkeypatch, bf16_seconds, chosen):
     now = 0.0
 
     def linear(rows: torch.Tensor, weight: torch.Tensor) -> None:
@@ -60,9 +58,7 @@ def test_without_fp16_the_faster_of_the_others_is_taken(monkeypatch: pytest.Monk
     [(True, (9, 0), {"bf16": True, "tf32": True}), (False, (7, 0), {"fp16": True})],
     ids=["H100", "V100"],
 )
-def test_a_gpu_takes_the_fastest_it_has(
-    monkeypatch: pytest.MonkeyPatch, bf16: bool, capability: tuple[int, int], chosen: dict[str, bool]
-) -> None:
+def test_a_gpu_takes_the_fastest_it_has(monkeypatch, bf16, capability, chosen):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     assert precision.with_precision({}, cpu=False, model_type="bert") == chosen
@@ -71,9 +67,7 @@ def test_a_gpu_takes_the_fastest_it_has(
 @pytest.mark.parametrize(
     ("began_in", "chosen"), [("fp16", {"fp16": True}), ("bf16", {"bf16": True}), ("float32", {"bf16": True})]
 )
-def test_a_run_that_goes_on_keeps_its_precision_on_a_gpu_that_has_it(
-    monkeypatch: pytest.MonkeyPatch, began_in: str, chosen: dict[str, bool]
-) -> None:
+def test_a_run_that_goes_on_keeps_its_precision_on_a_gpu_that_has_it(monkeypatch, began_in, chosen):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     kept = precision.with_precision({}, cpu=False, model_type="bert", began_in=began_in)
@@ -81,9 +75,7 @@ def test_a_run_that_goes_on_keeps_its_precision_on_a_gpu_that_has_it(
 
 
 @pytest.mark.parametrize("faster", [True, False])
-def test_a_run_that_goes_on_keeps_its_precision_on_a_cpu_that_has_it(
-    monkeypatch: pytest.MonkeyPatch, faster: bool
-) -> None:
+def test_a_run_that_goes_on_keeps_its_precision_on_a_cpu_that_has_it(monkeypatch, faster):
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: faster)
     for began_in, bf16 in (("bf16", True), ("float32", False), ("fp16", faster), (None, faster)):
         assert precision.with_precision({}, cpu=True, model_type="bert", began_in=began_in) == {"bf16": bf16}
@@ -111,9 +103,7 @@ def test_measuring_a_cpu_leaves_the_number_of_its_threads(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("arguments", [{}, {"fp16": False}])
 @pytest.mark.parametrize(("cpu", "capability"), [(True, (0, 0)), (False, (7, 0)), (False, (9, 0))])
-def test_an_encoder_that_fails_in_half_precision_gets_float32(
-    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], cpu: bool, capability: tuple[int, int]
-) -> None:
+def test_an_encoder_that_fails_in_half_precision_gets_float32(monkeypatch, arguments, cpu, capability):
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: capability >= (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
@@ -136,9 +126,7 @@ def test_an_encoder_that_fails_in_half_precision_gets_float32(
         ((9, 0), {"fp16": True}, "bf16"),
     ],
 )
-def test_nothing_is_predicted_in_a_precision_that_the_study_rules_out(
-    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], training: dict[str, bool], chosen: str
-) -> None:
+def test_nothing_is_predicted_in_a_precision_that_the_study_rules_out(monkeypatch, capability, training, chosen):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: capability >= (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     assert precision.fastest(torch.device("cuda"), model_type="bert", training=training) == chosen

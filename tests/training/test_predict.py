@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -17,7 +16,7 @@ from tutti.data.encode import EncodedPart
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.tasks.task import Task
-from tutti.training.loop.predict import predict
+from tutti.training.predict import predict
 
 CPU = torch.device("cpu")
 
@@ -39,14 +38,7 @@ def model(backbone: Path) -> MultiTaskModel:
     batch_size=st.integers(1, 17),
     max_tokens=st.none() | st.integers(1, 400),
 )
-def test_rows_come_back_in_input_order_for_any_size_of_batch(
-    model: MultiTaskModel,
-    make_part: Callable[..., EncodedPart],
-    rows: int,
-    seed: int,
-    batch_size: int,
-    max_tokens: int | None,
-) -> None:
+def test_rows_come_back_in_input_order_for_any_size_of_batch(model, make_part, rows, seed, batch_size, max_tokens):
     part = make_part(rows, classes=3, seed=seed)
     together = predict(model, part, task="t", batch_size=batch_size, device=CPU, max_tokens=max_tokens)
     assert together.shape == (rows, 3)
@@ -59,9 +51,7 @@ def test_rows_come_back_in_input_order_for_any_size_of_batch(
         np.testing.assert_allclose(together[row], alone[0].numpy(), atol=1e-5)
 
 
-def test_however_many_rows_parts_have_their_batches_come_in_few_shapes_within_the_budget(
-    model: MultiTaskModel, make_part: Callable[..., EncodedPart]
-) -> None:
+def test_however_many_rows_parts_have_their_batches_come_in_few_shapes_within_the_budget(model, make_part):
     shapes = set()
     seen = model.encoder.register_forward_pre_hook(
         lambda _, args, kwargs: shapes.add(tuple(kwargs["input_ids"].shape)), with_kwargs=True
@@ -74,9 +64,7 @@ def test_however_many_rows_parts_have_their_batches_come_in_few_shapes_within_th
     assert max(map(len, by_length)) <= 8
 
 
-def test_a_regression_gives_one_value_for_each_row(
-    model: MultiTaskModel, make_part: Callable[..., EncodedPart]
-) -> None:
+def test_a_regression_gives_one_value_for_each_row(model, make_part):
     part = make_part(7, classes=3, seed=0)
     model.eval()
     head = model.head("value")
@@ -91,9 +79,7 @@ def test_a_regression_gives_one_value_for_each_row(
         head.fit_labels(torch.tensor([-1.0, 1.0]), torch.tensor([1.0, 1.0]))
 
 
-def test_token_types_of_single_texts_change_nothing_where_they_are_left_out(
-    model: MultiTaskModel, make_part: Callable[..., EncodedPart]
-) -> None:
+def test_token_types_of_single_texts_change_nothing_where_they_are_left_out(model, make_part):
     part = make_part(9, classes=3, seed=0)
     types = [[0] * length for length in part.lengths]
     single = replace(part, encoded=part.encoded.add_column("token_type_ids", types))
@@ -106,9 +92,7 @@ def test_token_types_of_single_texts_change_nothing_where_they_are_left_out(
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_model_stays_in_the_mode_that_it_was_in(
-    model: MultiTaskModel, make_part: Callable[..., EncodedPart], training: bool
-) -> None:
+def test_a_model_stays_in_the_mode_that_it_was_in(model, make_part, training):
     model.train(training)
     part = make_part(5, classes=3, seed=0)
     first = predict(model, part, task="t", batch_size=2, device=CPU)
@@ -116,9 +100,7 @@ def test_a_model_stays_in_the_mode_that_it_was_in(
     np.testing.assert_array_equal(first, predict(model, part, task="t", batch_size=2, device=CPU))
 
 
-def test_pairs_that_are_encoded_apart_keep_within_the_budget_in_training_and_in_prediction(
-    backbone: Path, make_part: Callable[..., EncodedPart]
-) -> None:
+def test_pairs_that_are_encoded_apart_keep_within_the_budget_in_training_and_in_prediction(backbone, make_part):
     whole = make_part(60, classes=2, seed=3)
     types = [[int(position > 2) for position in range(len(row))] for row in whole.encoded["input_ids"]]
     part = replace(whole, encoded=whole.encoded.add_column("token_type_ids", types))
@@ -151,9 +133,7 @@ def _windowed(part: EncodedPart, counts: list[int]) -> EncodedPart:
 
 
 @pytest.mark.parametrize(("batch_size", "max_tokens"), [(1, None), (4, None), (64, None), (1, 35), (1, 1000)])
-def test_windows_of_a_row_make_one_prediction_and_a_batch_holds_no_more_of_them_than_it_may(
-    model: MultiTaskModel, make_part: Callable[..., EncodedPart], batch_size: int, max_tokens: int | None
-) -> None:
+def test_windows_of_a_row_make_one_prediction_within_a_batch_s_size(model, make_part, batch_size, max_tokens):
     part, counts = make_part(6, classes=3, seed=0), [1, 3, 1, 2, 4, 1]
     sizes = []
     seen = model.encoder.register_forward_pre_hook(

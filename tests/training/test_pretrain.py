@@ -267,14 +267,6 @@ def fail(*args, **keys):
     raise OSError(28, "No space left on device")
 
 
-def test_an_unfinished_run_of_other_settings_is_not_gone_on_with(options):
-    work = options["out"].with_name("adapted.unfinished")
-    work.mkdir()
-    (work / "settings.json").write_text("{}")
-    with pytest.raises(StudyError, match="must be begun with the same texts, backbone and settings; got others"):
-        pretrain(**options)
-
-
 def test_an_unfinished_run_of_as_many_other_texts_is_not_gone_on_with(options):
     cut_off(options)
     (part,) = options["parts"]
@@ -334,13 +326,6 @@ def test_a_gpu_is_not_waited_for_when_a_batch_is_copied(options, monkeypatch, tm
 def test_a_tokenizer_without_a_mask_is_refused(options, backbone):
     with pytest.raises(BackboneError, match="must have a mask token; got a tokenizer without one"):
         pretrain(**{**options, "backbone": str(backbone)})
-
-
-def test_a_folder_that_holds_files_is_left_alone(options):
-    options["out"].mkdir()
-    (options["out"] / "mine").write_text("")
-    with pytest.raises(BackboneError, match="must be a new or an empty folder"):
-        pretrain(**options)
 
 
 def test_the_current_folder_is_not_replaced(options, tmp_path, monkeypatch):

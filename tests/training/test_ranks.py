@@ -24,7 +24,7 @@ from tutti.modeling.adapters import has_bitsandbytes
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
 from tutti.training import EpochReport, FineTuned, fine_tune
-from tutti.training.loop.predict import predict
+from tutti.training.predict import predict
 
 pytestmark = pytest.mark.slow
 TRAINING = {"num_train_epochs": 2, "optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 3}
@@ -197,9 +197,7 @@ def test_two_workers_give_the_weights_of_one(both: tuple[Any, ...]) -> None:
         torch.testing.assert_close(load_file(file), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_two_workers_learn_several_labels_and_numbers_as_one_does(
-    steady_backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
-) -> None:
+def test_two_workers_learn_several_labels_and_numbers_as_one_does(steady_backbone, tasks, parts, tmp_path):
     def several(part: EncodedPart) -> EncodedPart:
         labels = np.array([[1, 0, 1], [0, 1, np.nan], [np.nan, np.nan, np.nan]], dtype=np.float32)
         return part if part.labels is None else replace(part, labels=labels[part.labels])
@@ -264,9 +262,7 @@ def test_two_workers_resume_bit_equal_from_the_middle_of_an_epoch(by_two: tuple[
     _assert_same_weights(folder / "cut within", folder / "whole within")
 
 
-def test_two_workers_with_shards_resume_bit_equal_from_the_middle_of_an_epoch(
-    by_two: tuple[list[dict[str, Any]], Path],
-) -> None:
+def test_two_workers_with_shards_resume_bit_equal_from_the_middle_of_an_epoch(by_two):
     (outcome, _), folder = by_two
     assert outcome["resumed shards"]["reports"] == outcome["whole of shards"]["reports"]
     assert outcome["resumed shards"]["probabilities"] == outcome["whole of shards"]["probabilities"]
@@ -274,9 +270,7 @@ def test_two_workers_with_shards_resume_bit_equal_from_the_middle_of_an_epoch(
     _assert_same_weights(folder / "cut shards", folder / "whole of shards", step=12, file="average.safetensors")
 
 
-def test_the_checkpoint_of_workers_with_shards_is_whole(
-    by_two: tuple[list[dict[str, Any]], Path], parts: dict[str, dict[str, EncodedPart]]
-) -> None:
+def test_the_checkpoint_of_workers_with_shards_is_whole(by_two, parts):
     (outcome, _), folder = by_two
     assert (folder / "sharded" / "resume" / "stage-0-step-24" / "optimizer.bin").is_file()  # only sharded runs write it
     model, metadata = load_checkpoint(folder / "sharded" / "best")
@@ -298,16 +292,12 @@ def test_a_loss_that_is_not_finite_ends_the_trial_on_every_rank(by_two: tuple[li
         assert outcome["diverging"]["error"].startswith("TrialError: the training loss at step")
 
 
-def test_a_folder_that_cannot_be_written_ends_the_trial_on_every_rank(
-    by_two: tuple[list[dict[str, Any]], Path],
-) -> None:
+def test_a_folder_that_cannot_be_written_ends_the_trial_on_every_rank(by_two):
     for outcome in by_two[0]:
         assert outcome["blocked"]["error"].startswith("StorageError")
 
 
-def test_a_process_group_of_one_trains_as_a_plain_process_does(
-    tmp_path: Path, steady_backbone: Path, tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]]
-) -> None:
+def test_a_process_group_of_one_trains_as_a_plain_process_does(tmp_path, steady_backbone, tasks, parts):
     runs = {"plain": {"training": RUNS["plain"], "folder": str(tmp_path / "group")}}
     file = _write_job(tmp_path / "job.json", steady_backbone, tasks, parts, runs)
     (outcome,) = _start(file, world=1)

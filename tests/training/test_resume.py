@@ -6,7 +6,6 @@ import errno
 import json
 import logging
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,7 @@ from tutti.training.machine import precision
 
 
 @pytest.mark.parametrize("killed_after", [3, 4], ids=["within an epoch", "at its end"])
-def test_a_run_killed_after_an_evaluation_ends_bit_equal_to_one_that_was_not(
-    tune: Tune, tmp_path: Path, killed_after: int
-) -> None:
+def test_a_run_killed_after_an_evaluation_ends_bit_equal_to_one_that_was_not(tune, tmp_path, killed_after):
     often = {**EMA_AND_DROPOUT, "evals_per_epoch": 2, "loss_balancing": "dynamic"}
     done, reports = tune(tmp_path / "whole", **often)
     with pytest.raises(InterruptedError):
@@ -40,9 +37,7 @@ def test_a_run_killed_after_an_evaluation_ends_bit_equal_to_one_that_was_not(
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
-def test_a_run_stopped_after_an_epoch_ends_bit_equal_to_one_that_was_not(
-    tune: Tune, tmp_path: Path, stop_after: int, whole: tuple[FineTuned, list[EpochReport], Path]
-) -> None:
+def test_a_run_stopped_after_an_epoch_ends_bit_equal_to_one_that_was_not(tune, tmp_path, stop_after, whole):
     done, reports, folder = whole
     with pytest.raises(InterruptedError):
         tune(tmp_path, stop_after=stop_after, **EMA_AND_DROPOUT)
@@ -104,9 +99,7 @@ def test_a_run_whose_data_workers_stay_ends_bit_equal_when_cut_within_an_epoch(t
 
 
 @pytest.mark.parametrize("gains", [True, False])
-def test_a_run_goes_on_in_its_precision_on_a_machine_where_the_other_is_the_faster(
-    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gains: bool
-) -> None:
+def test_a_run_goes_on_in_its_precision_on_a_machine_where_the_other_is_the_faster(tune, tmp_path, monkeypatch, gains):
     whole, _ = tune(tmp_path / "whole", bf16=gains, use_cpu=True)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: gains)
     with pytest.raises(InterruptedError):
@@ -116,9 +109,7 @@ def test_a_run_goes_on_in_its_precision_on_a_machine_where_the_other_is_the_fast
     assert_same_end(whole, done, tmp_path / "whole", tmp_path / "cut")
 
 
-def test_a_run_begun_in_fp16_goes_on_where_nothing_scales_the_loss(
-    tune: Tune, tmp_path: Path, whole: tuple[FineTuned, list[EpochReport], Path]
-) -> None:
+def test_a_run_begun_in_fp16_goes_on_where_nothing_scales_the_loss(tune, tmp_path, whole):
     with pytest.raises(InterruptedError):
         tune(tmp_path, stop_after=1, **EMA_AND_DROPOUT)
     state = newest_state(tmp_path)
@@ -142,9 +133,7 @@ def test_a_state_of_other_workers_is_passed_over(tune: Tune, tmp_path: Path, cap
     assert "made by 2 workers" in caplog.text
 
 
-def test_a_state_of_a_version_that_kept_no_report_is_resumed_from_without_one(
-    tune: Tune, tmp_path: Path, whole: tuple[FineTuned, list[EpochReport], Path]
-) -> None:
+def test_a_state_of_a_version_that_kept_no_report_is_resumed_from_without_one(tune, tmp_path, whole):
     with pytest.raises(InterruptedError):
         tune(tmp_path, stop_after=2, **EMA_AND_DROPOUT)
     manifest = newest_state(tmp_path) / "manifest.json"
@@ -175,13 +164,7 @@ def _of_another_version(manifest: Path) -> None:
         pytest.param(lambda state: _of_another_version(state / "manifest.json"), id="of another version"),
     ],
 )
-def test_a_damaged_newest_state_is_passed_over_for_the_one_before(
-    tune: Tune,
-    tmp_path: Path,
-    damage: Callable[[Path], None],
-    caplog: pytest.LogCaptureFixture,
-    whole: tuple[FineTuned, list[EpochReport], Path],
-) -> None:
+def test_a_damaged_newest_state_is_passed_over_for_the_one_before(tune, tmp_path, damage, caplog, whole):
     done, _, folder = whole
     damaged = tmp_path / "damaged"
     shutil.copytree(folder, damaged)
@@ -193,9 +176,7 @@ def test_a_damaged_newest_state_is_passed_over_for_the_one_before(
     assert_same_end(done, again, folder, damaged)
 
 
-def test_a_fault_of_the_file_system_that_may_pass_costs_no_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[FineTuned, list[EpochReport], Path]
-) -> None:
+def test_a_fault_of_the_file_system_that_may_pass_costs_no_state(tmp_path, monkeypatch, whole):
     folder, read = whole[2], Path.read_text
 
     def stale(path: Path, **options: Any) -> str:
@@ -235,9 +216,7 @@ STAGED = {"stages": [{"num_train_epochs": 1}, {"num_train_epochs": 2, "learning_
         pytest.param(2, lambda folder: shutil.rmtree(folder / "resume/start-1"), id="stage start missing"),
     ],
 )
-def test_a_run_starts_anew_once_a_checkpoint_that_it_goes_on_from_is_damaged(
-    tune: Tune, tmp_path: Path, stop_after: int, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_starts_anew_once_the_checkpoint_it_goes_on_from_is_damaged(tune, tmp_path, stop_after, damage, caplog):
     done, _ = tune(tmp_path / "whole", **STAGED)
     with pytest.raises(InterruptedError):
         tune(tmp_path / "cut", stop_after=stop_after, **STAGED)
@@ -289,9 +268,7 @@ def test_states_that_do_not_serve_give_way_to_the_new_ones(tune: Tune, tmp_path:
         ((1, 6, False), {"stage-0-step-6", "stage-0-step-12", "start-1", "stage-1-step-6"}),
     ],
 )
-def test_what_a_run_writes_anew_is_removed_first(
-    tmp_path: Path, resumed: tuple[int, int, bool] | None, left: set[str]
-) -> None:
+def test_what_a_run_writes_anew_is_removed_first(tmp_path, resumed, left):
     for name in ("stage-0-step-6", "stage-0-step-12", "start-1", "stage-1-step-6", "stage-1-step-12", "start-2"):
         (tmp_path / name).mkdir()
     state = None
@@ -310,9 +287,7 @@ def test_the_newest_two_states_are_kept(whole: tuple[FineTuned, list[EpochReport
 
 
 @pytest.mark.parametrize("training", [{}, {"max_steps": 17}])
-def test_a_finished_run_trains_no_more_and_reports_its_last_evaluation_again(
-    tune: Tune, tmp_path: Path, training: dict[str, Any]
-) -> None:
+def test_a_finished_run_trains_no_more_and_reports_its_last_evaluation_again(tune, tmp_path, training):
     whole, reports = tune(tmp_path, **training)
     assert reports[-1].done
     weights = final_weights(tmp_path)

@@ -45,9 +45,7 @@ def test_probabilities_of_0_and_1_train_as_labels_do(tune, parts: Parts, tasks: 
         {"focal_gamma": 1.0, "class_weights": "balanced", "adversarial": "fgm", "loss_balancing": "uncertainty"},
     ],
 )
-def test_a_student_of_unsure_teachers_is_less_sure_with_every_loss(
-    tune, parts: Parts, tasks: tuple[Task, ...], training: dict[str, Any]
-) -> None:
+def test_a_student_of_unsure_teachers_is_less_sure_with_every_loss(tune, parts, tasks, training):
     task = tasks[0]
     hard = tune(parts, "hard", **training)
     soft = tune(with_targets(parts, task, lambda certain: certain * 0.4 + 0.6 / task.outputs), "soft", **training)

@@ -32,8 +32,8 @@ from tutti.outputs.election.soup_card import refolded
 from tutti.records import CheckpointRecord, TextLimit
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
-from tutti.training.loop.predict import predict
 from tutti.training.machine import precision
+from tutti.training.predict import predict
 from tutti.training.tricks import soup
 from tutti.training.tricks.soup import Soup, _SoupEvaluator, greedy_soup
 
@@ -189,9 +189,7 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_it(save: Save, part: En
     assert abs(np.mean(judged) - 1 / 3) < 0.02
 
 
-def test_labels_of_rows_that_judge_a_soup_do_not_order_the_voters_that_it_tries(
-    save: Save, part: EncodedPart, tmp_path: Path
-) -> None:
+def test_labels_of_rows_that_judge_a_soup_do_not_order_the_voters_that_it_tries(save, part, tmp_path):
     voters = {"other": save("other", seed=3, flipped=True), "truth": tmp_path / "truth"}
     model, _ = load_checkpoint(voters["other"])
     outputs = predict(model, part, task="news", batch_size=32, device=torch.device("cpu"))
@@ -204,9 +202,7 @@ def test_labels_of_rows_that_judge_a_soup_do_not_order_the_voters_that_it_tries(
     assert (made.held_out["news"][0, 20:] == part.labels[20:]).all()  # as the one says that is right in the first 20
 
 
-def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
-    save: Save, make_part: Callable[..., EncodedPart], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(save, make_part, tmp_path, monkeypatch):
     """With random labels and predictions, the best trials by all rows also look good on the held-out rows."""
     rows, place = make_part(120, classes=3, seed=1), save("any")
     weights = {f"t{number:04d}": place for number in range(40)}
@@ -245,9 +241,7 @@ def test_rows_that_judge_a_soup_have_no_part_in_choosing_who_may_go_into_it(
     assert abs(np.mean(judged) - 1 / 3) < 0.03
 
 
-def test_a_fold_s_soup_is_one_of_its_voters_that_are_of_the_shape_of_their_best(
-    save: Save, part: EncodedPart, tmp_path: Path
-) -> None:
+def test_a_fold_s_soup_is_one_of_its_voters_that_are_of_the_shape_of_their_best(save, part, tmp_path):
     candidates = {"cls": save("cls", pooling="cls"), "long": save("long", max_length=32, seed=3, flipped=True)}
     weights = {**candidates, "truth": tmp_path / "truth"}
     folds = folds_of(part, [("cls", "truth", "long")] * 4 + [("long",)])
@@ -261,9 +255,7 @@ def test_a_fold_s_soup_is_one_of_its_voters_that_are_of_the_shape_of_their_best(
     assert (made.held_out["news"][0, last] == decisions[last]).all()
 
 
-def test_a_soup_that_predicts_no_number_is_refused_and_leaves_nothing(
-    save: Save, part: EncodedPart, tmp_path: Path
-) -> None:
+def test_a_soup_that_predicts_no_number_is_refused_and_leaves_nothing(save, part, tmp_path):
     folder = save("overflows", scale=float("inf"))
     message = "what the mean of overflows predicts in news must be finite; got NaN or infinity; take overflows out of"
     with pytest.raises(TrialError, match=message):
@@ -271,9 +263,7 @@ def test_a_soup_that_predicts_no_number_is_refused_and_leaves_nothing(
     assert not (tmp_path / "soup").exists()
 
 
-def test_checkpoints_that_fail_in_half_precision_have_a_soup_in_float32(
-    save: Save, part: EncodedPart, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_that_fail_in_half_precision_have_a_soup_in_float32(save, part, backbone, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
     shutil.copytree(backbone, tmp_path / "deberta")
@@ -282,9 +272,7 @@ def test_checkpoints_that_fail_in_half_precision_have_a_soup_in_float32(
 
 
 @pytest.mark.parametrize("bf16", [{}, {"bf16": False}])
-def test_a_study_of_float32_has_a_soup_of_it(
-    save: Save, part: EncodedPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bf16: dict[str, bool]
-) -> None:
+def test_a_study_of_float32_has_a_soup_of_it(save, part, tmp_path, monkeypatch, bf16):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
     seen = []
@@ -297,9 +285,7 @@ def test_a_study_of_float32_has_a_soup_of_it(
     assert seen == [not bf16]
 
 
-def test_what_is_not_finite_in_half_precision_is_predicted_in_float32(
-    save: Save, part: EncodedPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_finite_in_half_precision_is_predicted_in_float32(save, part, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
     monkeypatch.setattr(
@@ -337,9 +323,7 @@ def test_a_damaged_checkpoint_is_an_error_that_leaves_no_soup(save: Save, part: 
 
 
 @pytest.mark.parametrize("damage", ["changed", "gone"])
-def test_weights_that_are_not_what_they_were_go_into_no_soup(
-    save: Save, part: EncodedPart, tmp_path: Path, damage: str
-) -> None:
+def test_weights_that_are_not_what_they_were_go_into_no_soup(save, part, tmp_path, damage):
     good, bad = save("good"), save("bad", seed=1)
     file = bad / "model.safetensors"
     content = file.read_bytes()

@@ -12,7 +12,7 @@ from training_runs import TRAINING, WORDS, Tune, assert_same_end, final_weights
 from transformers.models.bert.modeling_bert import BertIntermediate
 
 from tutti.modeling.checkpoint import load_checkpoint
-from tutti.training import EpochReport, FineTuned
+from tutti.training import FineTuned
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +20,7 @@ def steady_tune(make_tune: Callable[..., Tune], steady_backbone: Path) -> Tune:
     return make_tune(steady_backbone, **TRAINING)
 
 
-def test_the_weights_are_counted_that_the_last_stage_trains(
-    tune: Tune, tmp_path: Path, whole: tuple[FineTuned, list[EpochReport], Path]
-) -> None:
+def test_the_weights_are_counted_that_the_last_stage_trains(tune, tmp_path, whole):
     done, _, folder = whole
     model, _ = load_checkpoint(folder / "best")
     assert done.checkpoint.parameters == sum(each.numel() for each in model.parameters())
@@ -41,9 +39,7 @@ def staged(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> tuple[FineTu
 
 
 @pytest.mark.parametrize("lost", [[], ["stage-1-step-12"], ["stage-1-step-12", "best"]], ids=str)
-def test_a_later_stage_begins_from_the_same_weights_whenever_it_is_begun_again(
-    tune: Tune, tmp_path: Path, lost: list[str], staged: tuple[FineTuned, Path]
-) -> None:
+def test_a_later_stage_begins_from_the_same_weights_whenever_it_is_begun_again(tune, tmp_path, lost, staged):
     with pytest.raises(InterruptedError):
         tune(tmp_path, stop_after=2, **STAGED)
     for name in lost:
@@ -58,9 +54,7 @@ def test_a_later_stage_begins_from_the_same_weights_whenever_it_is_begun_again(
     assert not list(tmp_path.glob(".best*"))
 
 
-def test_a_frozen_stage_keeps_the_encoder_of_the_best_epoch_before_it_and_trains_the_heads(
-    tune: Tune, tmp_path: Path
-) -> None:
+def test_a_frozen_stage_keeps_the_encoder_of_the_best_epoch_before_it_and_trains_the_heads(tune, tmp_path):
     ruined = {"num_train_epochs": 3, "learning_rate": 0.3, "warmup_steps": 36}  # the rate rises until the last step
     _, reports = tune(tmp_path / "one", stages=[ruined])
     assert max(reports, key=lambda report: report.score).epoch == 1
@@ -72,9 +66,7 @@ def test_a_frozen_stage_keeps_the_encoder_of_the_best_epoch_before_it_and_trains
     assert not torch.equal(last[WORDS], best[WORDS])
 
 
-def test_a_frozen_encoder_computes_a_batch_once_where_activations_are_checkpointed(
-    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frozen_encoder_computes_a_batch_once_where_activations_are_checkpointed(tune, tmp_path, monkeypatch):
     computed, forward = [], BertIntermediate.forward
 
     def count(self: BertIntermediate, *args: Any, **kwargs: Any) -> Any:

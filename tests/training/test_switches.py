@@ -75,9 +75,7 @@ def _seen(parts: dict[str, dict[str, EncodedPart]]) -> list[int]:
     return sorted({0}.union(*(row for part in parts.values() for row in part["train"].encoded["input_ids"])))
 
 
-def test_the_mean_over_the_last_epochs_is_what_is_kept(
-    tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
-) -> None:
+def test_the_mean_over_the_last_epochs_is_what_is_kept(tune, parts, tmp_path):
     tune(tmp_path, swa_epochs=2, num_train_epochs=3)
     ends = [load_file(tmp_path / "resume" / f"stage-0-step-{step}" / "model.safetensors") for step in (24, 36)]
     average = load_file(newest_state(tmp_path) / "average.safetensors")
@@ -87,9 +85,7 @@ def test_the_mean_over_the_last_epochs_is_what_is_kept(
         torch.testing.assert_close(weight, (ends[0][name] + ends[1][name]) / 2, rtol=1e-5, atol=1e-6)
 
 
-def test_the_balance_of_tasks_is_learnt_within_a_run_from_the_gradients_of_each_step_alone(
-    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_balance_of_tasks_is_learnt_within_a_run_from_the_gradients_of_each_step_alone(tune, tmp_path, monkeypatch):
     plain = MultiTaskTrainer.training_step
 
     def step(self: MultiTaskTrainer, *args: Any, **kwargs: Any) -> Any:
@@ -102,17 +98,13 @@ def test_the_balance_of_tasks_is_learnt_within_a_run_from_the_gradients_of_each_
     assert max(abs(value) for value in learnt.values()) > 0.05
 
 
-def test_an_optimizer_of_8_bits_keeps_its_rule_for_embeddings_with_rates_of_their_own(
-    tune: Tune, tmp_path: Path
-) -> None:
+def test_an_optimizer_of_8_bits_keeps_its_rule_for_embeddings_with_rates_of_their_own(tune, tmp_path):
     pytest.importorskip("bitsandbytes")
     done, _ = tune(tmp_path, optim="adamw_8bit", layer_lr_decay=0.9, num_train_epochs=1)
     assert done.checkpoint.epoch == 1
 
 
-def test_with_an_average_the_averaged_weights_are_evaluated_and_kept(
-    tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
-) -> None:
+def test_with_an_average_the_averaged_weights_are_evaluated_and_kept(tune, parts, tmp_path):
     tune(tmp_path, ema_decay=0.99, num_train_epochs=1)
     average = load_file(newest_state(tmp_path) / "average.safetensors")
     saved = load_file(tmp_path / "best" / "model.safetensors")
@@ -142,9 +134,7 @@ class _TwoSetsOfWeights(torch.optim.SGD):
         self.evaluating = evaluating
 
 
-def test_what_a_schedule_free_optimizer_has_found_is_evaluated_and_kept_and_not_trained_on(
-    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_schedule_free_optimizer_has_found_is_evaluated_and_kept_and_not_trained_on(tune, tmp_path, monkeypatch):
     settings = {"num_train_epochs": 1, "optim": "sgd", "learning_rate": 0.1}
     tune(tmp_path / "plain", **settings)
     monkeypatch.setattr(torch.optim, "SGD", _TwoSetsOfWeights)
@@ -176,9 +166,7 @@ def plain_epoch(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> EpochRe
     ],
     ids=lambda training: next(iter(training)),
 )
-def test_fields_of_training_arguments_work_under_their_own_names(
-    tune: Tune, tmp_path: Path, training: dict[str, Any], plain_epoch: EpochReport
-) -> None:
+def test_fields_of_training_arguments_work_under_their_own_names(tune, tmp_path, training, plain_epoch):
     try:
         done, reports = tune(tmp_path, num_train_epochs=1, use_cpu=True, **training)  # a GPU's sums vary
     finally:
@@ -188,9 +176,7 @@ def test_fields_of_training_arguments_work_under_their_own_names(
     assert same == (next(iter(training)) in ("activation_checkpointing", "dataloader_num_workers"))
 
 
-def test_neftune_adds_noise_of_its_size_to_the_words_of_a_batch_and_to_none_when_it_evaluates(
-    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neftune_adds_noise_of_its_size_when_it_trains_and_none_when_it_evaluates(tune, tmp_path, monkeypatch):
     sizes = []
     plain = MultiTaskTrainer.training_step
 

@@ -1,0 +1,1 @@
+"""Every model's predictions on disk, kept after its weights are gone."""

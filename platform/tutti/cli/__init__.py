@@ -1,0 +1,1 @@
+"""Parses the arguments of `tutti`, calls what they ask for, and prints."""

@@ -1,0 +1,1 @@
+"""Connects to Ray, here or elsewhere, and submits jobs to it."""

@@ -1,0 +1,1 @@
+"""Study files and recipes: typed, with every fault reported at once."""

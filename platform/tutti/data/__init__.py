@@ -1,0 +1,1 @@
+"""Rows become an encoded table: read, cleaned, split, tokenized once, batched."""

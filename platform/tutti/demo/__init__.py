@@ -1,0 +1,1 @@
+"""Generated data, and the whole job run on them."""

@@ -1,0 +1,1 @@
+"""Combines, selects, decides and calibrates: arrays in, arrays out, never a model."""

@@ -1,0 +1,1 @@
+"""The shared encoder, its heads, adapters and losses, and checkpoints of them."""

@@ -1,0 +1,1 @@
+"""Ray: a study, its trials and their workers."""

@@ -1,0 +1,1 @@
+"""What users take away: submissions, pseudo-labels, reports."""

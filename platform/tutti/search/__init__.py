@@ -1,0 +1,1 @@
+"""Optuna: search spaces, samplers, and the records of trials."""

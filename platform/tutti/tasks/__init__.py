@@ -1,0 +1,1 @@
+"""What a task is: its files, labels, metric and predictions."""

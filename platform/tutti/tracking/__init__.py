@@ -1,0 +1,1 @@
+"""Shows trials in MLflow."""

@@ -1,0 +1,1 @@
+"""Methods that weigh votes, one small file each."""

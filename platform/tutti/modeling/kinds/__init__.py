@@ -1,0 +1,1 @@
+"""Heads and losses, one small file per kind of task."""

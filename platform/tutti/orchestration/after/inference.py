@@ -129,8 +129,8 @@ class Predictor:
         raise TrialError(Fault(what, "be finite", "NaN or infinity", _WITHOUT_TRIAL_REMEDY))
 
     def _predict(self, number: int, task: str, part: EncodedPart, precision: str) -> np.ndarray:
-        from tutti.training.loop.predict import predict
         from tutti.training.machine.precision import autocast
+        from tutti.training.predict import predict
 
         model, max_tokens = self._model(number), _MAX_TOKENS[self._device.type]
         while True:

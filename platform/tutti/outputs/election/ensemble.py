@@ -19,7 +19,7 @@ from tutti.outputs.election.grade import grade
 from tutti.outputs.election.members import Election, Rule, elect, votes
 from tutti.outputs.election.task_card import task_card
 from tutti.outputs.folder import output_folder, write_card
-from tutti.outputs.report.pictures import drawn, ensemble_png, reliability_png
+from tutti.outputs.pictures import drawn, ensemble_png, reliability_png
 from tutti.outputs.submission.formats.glue import lacking
 from tutti.outputs.submission.formats.protocol import Item
 from tutti.outputs.submission.submission import Formats, TestIds, check, zipped

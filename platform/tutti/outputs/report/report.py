@@ -23,10 +23,10 @@ from tutti.outputs.election.ensemble import card_of
 from tutti.outputs.election.members import Elected, Rule, elect
 from tutti.outputs.folder import output_folder
 from tutti.outputs.formatting import duration, estimate_text, number, short, signed
+from tutti.outputs.pictures import COST_STATES, cost_png, drawn, ensemble_png, predictions_png, reliability_png
 from tutti.outputs.pseudo.labels import can_label, coverage_of
 from tutti.outputs.pseudo.pool import PART, Pool
 from tutti.outputs.pseudo.report import TaskPseudoLabels, which_rows
-from tutti.outputs.report.pictures import COST_STATES, cost_png, drawn, ensemble_png, predictions_png, reliability_png
 from tutti.outputs.report.rows import ClassScores, Disputed, class_scores, disputed
 from tutti.records import TrialRecord, TrialState, best_trial
 

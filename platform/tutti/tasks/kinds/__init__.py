@@ -1,0 +1,1 @@
+"""What labels and predictions are, one small file per kind of task."""

@@ -1,0 +1,1 @@
+"""How files of rows are read, one small file per layout."""

@@ -36,13 +36,13 @@ from tutti.training.keys.arguments import machine_faults, training_arguments
 from tutti.training.keys.options import split_training
 from tutti.training.loop.callbacks import StageCallback
 from tutti.training.loop.measure import measure, study_loss
-from tutti.training.loop.predict import predict
 from tutti.training.loop.report import EpochReport, FineTuned
 from tutti.training.loop.resume import Position, load_state, newest_state, remove_later, save_state, stage_start
 from tutti.training.loop.trainer import MultiTaskTrainer, diverged
 from tutti.training.machine.precision import autocast, name_of
 from tutti.training.machine.ranks import from_rank_zero, rank, together, world_size
 from tutti.training.machine.sharding import forget_sharding, is_sharded, whole_state
+from tutti.training.predict import predict
 from tutti.training.tricks.averages import evaluation_weights
 from tutti.training.tricks.seen_words import exclude_unseen_words
 

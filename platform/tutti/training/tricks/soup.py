@@ -19,8 +19,8 @@ from tutti.modeling.checkpoint import load_checkpoint, read_metadata
 from tutti.records import TextLimit
 from tutti.tasks.objective import study_score
 from tutti.tasks.scorer import Scorer
-from tutti.training.loop.predict import predict
 from tutti.training.machine.precision import autocast, fastest
+from tutti.training.predict import predict
 
 Parts = Callable[[TextLimit], Mapping[str, EncodedPart]]
 """Maps a maximum length in tokens to each task's validation rows."""
