@@ -23,14 +23,6 @@ SEARCH: dict[str, Sequence[Case]] = {
             space(f"{POOLING}\n  {RATE[:-1]}, when: {{pooling: maen}}}}"),
         ),
         Case(
-            "a condition asks for another value than training: sets",
-            ["search_space.head_dropout.when.pooling must be 'mean', as training.pooling is", "got 'cls'"],
-            both(
-                yaml("training:\n", "training:\n  pooling: mean\n"),
-                space("head_dropout: {type: uniform, low: 0.0, high: 0.1, when: {pooling: cls}}"),
-            ),
-        ),
-        Case(
             "conditions lead in a circle",
             ["search_space.pooling.when must not lead back", "pooling -> adapter -> pooling"],
             space(
@@ -151,11 +143,6 @@ SEARCH: dict[str, Sequence[Case]] = {
             "several trials, and nothing that varies",
             ["search.trials must be 1 without a search space, as all trials would be the same; got 3"],
             both(yaml(f"search_space:\n  {RATE}\n", ""), yaml("trials: 1", "trials: 3")),
-        ),
-        Case(
-            "a setting of another scheduler",
-            ["search.exchange_epochs must be used with the scheduler pbt only; got 2 with the scheduler asha"],
-            yaml("trials: 1", "trials: 1\n  exchange_epochs: 2"),
         ),
         Case(
             "the scheduler is unknown",

@@ -10,8 +10,8 @@ from tutti.config.cross_checks import (
     objective_weight_faults,
     population_faults,
     precision_faults,
-    scheduler_faults,
     target_faults,
+    unknown_task_faults,
     worker_faults,
 )
 
@@ -60,7 +60,26 @@ def test_the_best_score_of_weighted_tasks_is_their_weighted_mean() -> None:
 
 def _weight_faults(weights: Any) -> list[str]:
     raw = {"tasks": {"mood": {}, "tone": {}}, "objective_weights": weights}
-    return [str(fault) for fault in objective_weight_faults(raw, what=lambda key: key)]
+    checks = (unknown_task_faults, objective_weight_faults)
+    return [str(fault) for check in checks for fault in check(raw, what=lambda key: key)]
+
+
+@pytest.mark.parametrize(
+    "place", ["training.task_weights.Mood", "training.stages.0.sampling_weights.Mood", "split.group.Mood"]
+)
+def test_a_task_that_another_section_names_is_one_of_the_study(place: str) -> None:
+    weights = {"Mood": 2, "a.b": 1}
+    raw = {
+        "tasks": {"mood": {}, "a.b": {}},
+        "training": {"task_weights": weights, "stages": [{"sampling_weights": weights}, None]},
+        "split": {"group": {"Mood": "text"}},
+        "search_space": {"task_weights.a.b": {}, "sampling_weights.A.b": {}, "learning_rate": {}},
+    }
+    told = [str(fault) for fault in unknown_task_faults(raw, what=lambda key: key)]
+    assert len(told) == 4
+    assert f"{place} must name a task of the study; got 'Mood'; did you mean 'mood'? Correct the name." in told
+    assert told[-1].startswith("search_space.sampling_weights.A.b must name a task of the study; got 'A.b'; did you")
+    assert unknown_task_faults({**raw, "tasks": None}, what=str) == []
 
 
 @pytest.mark.parametrize("weights", [{}, {"mood": 0}, {"mood": 0.5, "tone": 2}, {"mood": "2"}, None])
@@ -97,35 +116,6 @@ def test_a_search_space_does_not_vary_how_weights_are_held() -> None:
     assert _worker_places(search_space={"fsdp": {"type": "categorical", "choices": [None, True]}}) == [
         "search_space.fsdp"
     ]
-
-
-def _scheduler_faults(**search: Any) -> list[str]:
-    return [str(fault) for fault in scheduler_faults({"search": search}, what=lambda key: key)]
-
-
-@pytest.mark.parametrize(
-    "search",
-    [
-        {"grace_epochs": 3, "reduction_factor": 4},
-        {"scheduler": "median", "grace_epochs": 3},
-        {"scheduler": "pbt", "exchange_epochs": 2},
-        {"scheduler": "none", "grace_epochs": 3, "reduction_factor": 4, "exchange_epochs": 2},  # it switches them off
-        {"scheduler": "pbt", "grace_epochs": 1, "reduction_factor": 2},  # the defaults
-        {"scheduler": "nope", "exchange_epochs": 2},  # a fault of its own
-        {"objectives": ["score", "seconds"], "exchange_epochs": 2},  # without a scheduler by default
-    ],
-)
-def test_settings_of_the_scheduler_are_sound(search: dict[str, Any]) -> None:
-    assert _scheduler_faults(**search) == []
-
-
-def test_settings_of_another_scheduler_are_refused() -> None:
-    assert _scheduler_faults(exchange_epochs=2) == [
-        "search.exchange_epochs must be used with the scheduler pbt only; got 2 with the scheduler asha; "
-        "take it out, or name another scheduler."
-    ]
-    assert "with the scheduler asha or hyperband only" in _scheduler_faults(scheduler="median", reduction_factor=3)[0]
-    assert len(_scheduler_faults(scheduler="pbt", grace_epochs=2, reduction_factor=3)) == 2
 
 
 @pytest.mark.parametrize("key", ["ema_decay", "head_learning_rate"])

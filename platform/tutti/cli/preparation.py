@@ -43,6 +43,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
     from tutti.orchestration.before.kept_backbone import keep_backbone
     from tutti.orchestration.before.rows import encode_study, prepare_rows
     from tutti.tasks.build import numbering_note, sample_ids_of, task_specs
+    from tutti.training.keys.idle import idle_notices
 
     begun = folder.begun
     if begun and not resume:
@@ -70,7 +71,7 @@ def prepare_study(study: StudyConfig, folder: StudyFolder, *, resume: bool) -> P
         for part, source in spec.sources.items():
             if part.startswith("test") and (note := numbering_note(spec.layout, source)):
                 console.print(f"  {spec.name}: {note}", markup=False)
-    for notice in prepared.notices:
+    for notice in (*prepared.notices, *idle_notices(study)):
         console.print(f"  {notice}", markup=False)
     console.print("Encoding the texts")
     limits, shares = encode_study(study, folder, prepared, abilities)

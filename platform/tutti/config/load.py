@@ -19,10 +19,10 @@ from tutti.config.cross_checks import (
     population_faults,
     precision_faults,
     report_faults,
-    scheduler_faults,
     split_column_faults,
     target_faults,
     task_name_faults,
+    unknown_task_faults,
     worker_faults,
 )
 from tutti.config.folder import StudyFolder
@@ -38,11 +38,10 @@ from tutti.config.search import search_faults
 from tutti.config.space import FIELDS, Distribution, sound_distributions
 from tutti.config.stages import STAGES, WEIGHTS
 from tutti.config.study import StudyConfig
-from tutti.config.task_keys import task_key_faults
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
 from tutti.errors import ConfigError, Fault, nearest
 
-CheckTraining = Callable[[Mapping[str, Any], Mapping[str, Distribution], str, bool], Iterable[Fault]]
+CheckTraining = Callable[[Mapping[str, Any], Mapping[str, Distribution], str], Iterable[Fault]]
 _SPACE = "search_space"
 # Mappings whose values have no keys of their own, so that all of what follows in a dotted key is one key.
 _FLAT = re.compile(rf"objective_weights|search\.enqueue\.\d+|{_SPACE}\..+\.when|training\.(.+\.)?({'|'.join(WEIGHTS)})")
@@ -60,9 +59,8 @@ def load_study(
     Args:
         path: the YAML file. Paths in it, and in ``overrides``, are relative to its folder.
         overrides: the arguments of ``--set``, each ``dotted.key=value`` with the value as YAML; null removes the key.
-        check_training: called with the ``training`` mapping, the valid distributions of the search space, the file's
-            name as shown in messages, and whether the study has begun. Its faults, ``FILE: training.KEY``, are reported
-            with all others.
+        check_training: called with the ``training`` mapping, the valid distributions of the search space, and the
+            file's name as shown in messages. Its faults, ``FILE: training.KEY``, are reported with all others.
         shared: whether the study will run on a cluster whose storage this machine may not have mounted: if
             ``storage.path`` does not exist here, nothing below it has to.
 
@@ -83,9 +81,9 @@ def load_study(
     checks = (
         layout_faults,
         task_name_faults,
+        unknown_task_faults,
         fold_faults,
         split_column_faults,
-        task_key_faults,
         objective_weight_faults,
         search_faults,
         target_faults,
@@ -93,7 +91,6 @@ def load_study(
         report_faults,
         worker_faults,
         precision_faults,
-        scheduler_faults,
         population_faults,
     )
     for check in checks:
@@ -105,9 +102,7 @@ def load_study(
         faults = _merged(faults, faults_of(error, raw=raw, model=StudyConfig, what=places.what))
     if check_training:
         distributions = sound_distributions(raw.get(_SPACE))
-        faults += map(
-            places.relocated, check_training(section(raw, "training"), distributions, str(path), has_begun(raw))
-        )
+        faults += map(places.relocated, check_training(section(raw, "training"), distributions, str(path)))
     if faults or config is None:
         raise ConfigError(*map(places.with_way_out, faults))
     return config
