@@ -16,9 +16,3 @@ def test_a_task_without_names_predicts_one_number() -> None:
     task = Task("STS-B", names=(), pair=True, metric="pearson_spearman", submission="glue")
     assert Task.from_dict(json.loads(json.dumps(asdict(task)))) == task
     assert (task.kind.name, task.outputs) == ("value", 1)
-
-
-def test_a_task_of_a_study_that_began_before_there_were_several_kinds_is_read() -> None:
-    older = {"name": "t", "class_names": ["a", "b"], "pair": False, "metric": "accuracy", "submission": "csv"}
-    assert Task.from_dict(older).weight == 1
-    assert Task.from_dict(older) == Task("t", ("a", "b"), pair=False, metric="accuracy", submission="csv")

@@ -33,7 +33,6 @@ from tutti.tasks.task import Task
 
 _SHOWN = 5  # labels in a message
 _MOST_ROWS_LOOKED_AT = 1_000_000  # in search of a column of groups
-_DRAW = "one for all tasks"  # the rule by which rows are held out; earlier versions drew each task by itself
 
 
 def prepare(
@@ -66,8 +65,6 @@ def prepare(
     fold, in the order of train: the rows that get out-of-fold predictions. Where a task has groups, its part
     ``validation`` has a column group.
 
-    A folder that an earlier version prepared, which drew each task by itself, is loaded as it is.
-
     Args:
         validation: the share of training rows held out in tasks without a validation source; None with folds.
         folds: the number of folds, at least 2; no task may then have a validation source.
@@ -83,8 +80,8 @@ def prepare(
     by_name = {spec.name: spec for spec in specs}
     sources = each(by_name, lambda spec: each(_sources(spec), lambda source: _fingerprint(*source)))
     settings = {f"tasks.{spec.name}": json.loads(json.dumps(_settings(spec))) for spec in specs}
-    settings["split"] = {"validation": validation, "folds": folds, "seed": seed, "draw": _DRAW}
-    settings["split"] |= {"fold_column": fold_column, "group": group}
+    settings["split"] = {"validation": validation, "folds": folds, "seed": seed, "fold_column": fold_column}
+    settings["split"]["group"] = group
     if fold_column is not None and folds is None:
         del settings["split"]["folds"]  # known once the rows are read
     if (folder / PREPARED_FILE).is_file():
@@ -170,18 +167,11 @@ def _check_unchanged(existing: Prepared, *, sources: Mapping[str, Any], settings
     for name in {**existing.settings, **settings}:
         old, new = existing.settings.get(name, {}), settings.get(name, {})
         for key in sorted(old.keys() & new.keys()):
-            if _differ(old[key], new[key]):
+            if old[key] != new[key]:
                 rule, got = f"be {old[key]!r} as when the study was prepared", repr(new[key])
                 faults.append(Fault(f"{name}: {key}", rule, got, remedy))
     if faults:
         raise StudyError(*faults)
-
-
-def _differ(old: Any, new: Any) -> bool:
-    """Whether two settings differ. A key that only one of two mappings has is of another version, not a change."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        return any(_differ(old[key], new[key]) for key in old.keys() & new.keys())
-    return bool(old != new)
 
 
 def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[str]]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from os.path import join, relpath
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
-from tutti.data.clean import text_groups_of
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import is_plain, whole_file, write_whole
 from tutti.tasks.kinds.columns import label_array
@@ -63,8 +63,7 @@ class Prepared:
         parts: task to part (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to its file.
         origins: task to part (or ``extraN``) to ``{"source": ..., "sha256": ...}``.
         settings: the settings that the parts depend on, under ``tasks.NAME``, and ``split``: ``{"validation": share,
-            "folds": folds, "seed": seed, "draw": rule, "fold_column": column, "group": columns}``. Earlier versions,
-            which drew each task by itself, wrote the first three.
+            "folds": folds, "seed": seed, "fold_column": column, "group": columns}``.
         notices: what the user should know of rows that were just prepared, one line each.
     """
 
@@ -112,21 +111,6 @@ class Prepared:
             StorageError: if the file is missing or damaged, or the study has no folds.
         """
         return np.array(read_columns(self.parts[task]["train"].path, ["fold"])["fold"], dtype=np.int32)
-
-
-def was_drawn_by_task(prepared: Prepared) -> bool:
-    """Whether an earlier version drew tasks each by itself although they share texts, so that other rows are held out.
-
-    Raises:
-        StorageError: if a file is missing or damaged.
-    """
-    if "draw" in prepared.settings["split"] or len(prepared.tasks) == 1:
-        return False
-    rows = {task.name: [prepared.rows(task.name, part) for part in ("train", "validation")] for task in prepared.tasks}
-    texts = [
-        np.unique(own) for own in text_groups_of({name: pd.concat(parts) for name, parts in rows.items()}).values()
-    ]
-    return len(np.unique(np.concatenate(texts))) < sum(map(len, texts))
 
 
 def texts_hash(rows: DataFrame) -> str:
@@ -177,7 +161,7 @@ def write_prepared(prepared: Prepared) -> None:
         StorageError: if the file system refuses.
     """
     content = {
-        "tasks": [asdict(_placed(task, lambda file: file.relative_to(prepared.folder))) for task in prepared.tasks],
+        "tasks": [asdict(task.with_metric_file(partial(relpath, start=prepared.folder))) for task in prepared.tasks],
         "parts": {
             task: {
                 part: {
@@ -217,25 +201,16 @@ def load_prepared(folder: Path) -> Prepared:
             }
             for task, infos in content["parts"].items()
         }
-        tasks = tuple(_placed(Task.from_dict(task), lambda file: folder / file) for task in content["tasks"])
+        tasks = tuple(Task.from_dict(task).with_metric_file(partial(join, folder)) for task in content["tasks"])
         for name in (*parts, *(part for infos in parts.values() for part in infos), *(task.name for task in tasks)):
             if not is_plain(name):  # it is part of file names
                 raise ValueError(f"the name {name!r}, which is a path")
-        return Prepared(
-            folder, tasks, parts, content["origins"], content["settings"], tuple(content.get("notices", ()))
-        )
+        return Prepared(folder, tasks, parts, content["origins"], content["settings"], tuple(content["notices"]))
     except FileNotFoundError as error:
         fault = Fault(str(folder), "hold a study's prepared data", f"no {PREPARED_FILE}", "run `tutti tune` first")
         raise StudyError(fault) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(file, folder, first_line(error)) from error
-
-
-def _placed(task: Task, place: Callable[[Path], Path]) -> Task:
-    """The task with the file of the user's own metric, if it has one, named from another place."""
-    if task.own_metric is None:
-        return task
-    return replace(task, own_metric=replace(task.own_metric, file=str(place(Path(task.own_metric.file)))))
 
 
 def _damaged(path: Path, folder: Path, got: str) -> StorageError:

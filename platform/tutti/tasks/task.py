@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tutti.config.metric_facts import FACTS, Needs
@@ -16,7 +16,7 @@ class OwnMetric:
     """A metric of the user's own; the fields are those of ``tutti.config.study.OwnMetric``.
 
     Attributes:
-        file: the copy beside the study's prepared data; relative to it where it is stored.
+        file: the copy beside the study's prepared data; where it is stored, relative to the folder that holds the file.
     """
 
     file: str
@@ -73,16 +73,18 @@ class Task:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Task:
-        """The inverse of ``asdict``, from JSON too, which has lists for tuples.
+        """The inverse of ``asdict``, from JSON too, which has lists for tuples."""
+        metric = values["own_metric"]
+        listed = {"names": tuple(values["names"]), "report": tuple(values["report"])}
+        return cls(**{**values, **listed, "own_metric": metric and OwnMetric(**metric)})
 
-        Studies that began before there were several kinds named the outputs ``class_names``.
-        """
-        values = {**values, "names": tuple(values.get("names", values.get("class_names", ())))}
-        values.pop("class_names", None)
-        own = values.get("own_metric")
-        return cls(**{**values, "report": tuple(values.get("report", ())), "own_metric": own and OwnMetric(**own)})
+    def with_metric_file(self, place: Callable[[str], str]) -> Task:
+        """The task with the file of the user's own metric, if it has one, named from another place."""
+        if self.own_metric is None:
+            return self
+        return replace(self, own_metric=replace(self.own_metric, file=place(self.own_metric.file)))
 
 
 def default_kind(names: tuple[str, ...]) -> str:
-    """The kind of tasks and predictions that do not say it: they are from before there were several."""
+    """The kind of tasks and predictions that do not say it."""
     return "classes" if names else "value"

@@ -15,7 +15,7 @@ from tutti.config.space import Categorical, SearchSpace
 from tutti.config.stages import STAGES, overlay, staged
 from tutti.config.study import ExtraTrain, Search, StudyConfig
 from tutti.data.clean import text_groups_of
-from tutti.data.prepared import Prepared, was_drawn_by_task
+from tutti.data.prepared import Prepared
 from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.errors import Fault, StudyError, counted
 from tutti.orchestration.before.kept_backbone import keep_backbone
@@ -74,9 +74,6 @@ def check_rounds(
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
         raise StudyError(Fault(f"the study {name}", "have a task with unlabelled rows", "none", remedy))
     groups = text_groups_of(prepared.validation_rows())
-    if was_drawn_by_task(prepared):  # the round's own rows are drawn for all tasks at once, and would be others
-        rule, got = "hold out the same texts in all tasks, as its round does", "tasks that were each split by itself"
-        raise StudyError(Fault(f"the study {name}", rule, f"{got}, as earlier versions did", "start a new study"))
     for task, own in groups.items():
         if (texts := len(np.unique(own))) < MIN_TEXTS_NESTED:
             rule = f"have {MIN_TEXTS_NESTED} validation rows of different texts or more, to tell whether a round gains"
