@@ -198,13 +198,6 @@ COMMANDS: dict[str, Sequence[Case]] = {
             finished=True,
         ),
         Case(
-            "a recipe with a threshold where none is looked at",
-            ["own.yaml: pseudo_labels must have no `threshold` with `select: quantile`"],
-            write("own.yaml", "pseudo_labels: {select: quantile, threshold: 0.9}\n"),
-            "pseudo-label studies/moods --recipe own.yaml",
-            finished=True,
-        ),
-        Case(
             "no trial has finished",
             ["have predictions of a finished trial", "run `tutti tune --resume --trials +4` on the study file"],
             lambda folder: shutil.rmtree(folder / "studies/moods/bank"),

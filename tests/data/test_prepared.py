@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from task_rows import SCORES, TRAIN, MakeSpec
 
+from tutti.config.study import Cleaning
 from tutti.data.prepared import PREPARED_FILE, load_prepared
 from tutti.errors import StorageError, StudyError
-from tutti.tasks.build import CleaningSteps
 
 
 def test_a_second_run_gives_back_what_the_first_one_made(make_spec: MakeSpec, run_preparation: Any) -> None:
@@ -50,7 +50,7 @@ def test_a_changed_file_is_refused_and_named(make_spec: MakeSpec, run_preparatio
     [
         ({"seed": 1}, "split: seed"),
         ({"validation": 0.3}, "split: validation"),
-        ({"cleaning": CleaningSteps(emoji="zh")}, "tasks.A: cleaning"),
+        ({"cleaning": Cleaning(emoji="zh")}, "tasks.A: cleaning"),
         ({"metric": "accuracy"}, "tasks.A: metric"),
     ],
 )

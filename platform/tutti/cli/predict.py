@@ -135,7 +135,7 @@ def predict(
     for notice in new_rows.layout.notices(str(file)):
         console.print(notice)
     manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(new_rows.layout), "task": asdict(own)}
-    manifest |= {"cleaning": asdict(new_rows.spec.cleaning), "checkpoints": _fingerprints(predictors.checkpoints)}
+    manifest |= {"cleaning": new_rows.spec.cleaning.model_dump(), "checkpoints": _fingerprints(predictors.checkpoints)}
     manifest |= predictors.manifest
     shards = Shards(out, rows=new_rows.rows, size=SHARD, manifest=manifest)
     with shards.locked():

@@ -78,7 +78,6 @@ def _vote(
     config: StudyConfig, folder: StudyFolder, prepared: Prepared, recipe: str | None, others: Sequence[str]
 ) -> VoteSection | None:
     """The ensemble's part of the page; none if no trial can vote yet."""
-    from tutti.ensembling.pseudo import Labelling
     from tutti.outputs.report.report import vote
 
     name, chosen = load_recipe(config.ensemble.recipe if recipe is None else recipe)
@@ -92,7 +91,7 @@ def _vote(
         tasks=prepared.tasks,
         bank=bank,
         rule=rule_of(chosen),
-        labelling=Labelling(**chosen.pseudo_labels.model_dump()),
+        labelling=chosen.pseudo_labels,
         pools=pools_of(studies, config.study),
         validation=prepared.validation_rows(),
         folded=config.split.folds is not None,

@@ -200,7 +200,6 @@ def make_pseudo_labels(
         rows_of: the name of the one whose rows are labelled and whose training rows get no label again.
     """
     with waiting("Choosing the ensemble's members and the rows to label"):
-        from tutti.ensembling.pseudo import Labelling
         from tutti.outputs.pseudo.labels import write_pseudo_labels
 
         prepared = studies[rows_of].prepared
@@ -212,7 +211,7 @@ def make_pseudo_labels(
             pools=pools_of(studies, rows_of),
             bank=electorate_of(studies, members=recipe.members),
             rule=rule_of(recipe),
-            labelling=Labelling(**recipe.pseudo_labels.model_dump()),
+            labelling=recipe.pseudo_labels,
             out=out,
             folded=studies[rows_of].config.split.folds is not None,
         )

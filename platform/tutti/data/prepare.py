@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tutti.config.study import Cleaning
 from tutti.data.clean import clean_text, drop_duplicates, have_texts_of, text_columns
 from tutti.data.each import each
 from tutti.data.hold_out import SplitRule, TaskRows, hold_out
@@ -22,7 +23,7 @@ from tutti.data.row_weights import row_weights
 from tutti.data.several_labels import several_labels
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
 from tutti.files import sha256_of
-from tutti.tasks.build import CleaningSteps, TaskSpec
+from tutti.tasks.build import TaskSpec, numbering_note
 from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.columns import in_frame, of_frame
 from tutti.tasks.layouts.protocol import Layout
@@ -93,6 +94,8 @@ def prepare(
     held_out, settings["split"]["folds"], notices = hold_out({name: rows for name, (rows, *_) in read.items()}, rule)
     notices = [*(notice for spec in specs for notice in read[spec.name][2]), *notices]
     notices += [notice for rows in held_out.values() if (notice := _unjudged(rows))]
+    tests = [(spec, source) for spec in specs for part, source in spec.sources.items() if part.startswith("test")]
+    notices += [f"{spec.name}: {note}" for spec, source in tests if (note := numbering_note(spec.layout, source))]
     if not (group or fold_column):
         notices += [notice for spec in specs if (notice := _missed_group(spec, read[spec.name][0]))]
     results = each(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1], folder))
@@ -146,7 +149,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "own metric": spec.own_metric and {**asdict(spec.own_metric), "file": sha256_of(Path(spec.own_metric.file))},
         "submission": spec.submission,
         "extra_train weights": [extra.weight for extra in spec.extra_train],
-        "cleaning": asdict(spec.cleaning),
+        "cleaning": spec.cleaning.model_dump(),
     }
 
 
@@ -306,7 +309,7 @@ def _text_of_group(spec: TaskSpec, rows: pd.DataFrame) -> pd.Series:
     return rows[spec.group]
 
 
-def clean_rows(rows: pd.DataFrame, steps: CleaningSteps) -> pd.DataFrame:
+def clean_rows(rows: pd.DataFrame, steps: Cleaning) -> pd.DataFrame:
     """The rows with cleaned texts. Drops no row."""
     if not (steps.emoji or steps.emoticons or steps.repeated_punctuation):
         return rows

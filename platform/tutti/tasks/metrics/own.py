@@ -43,7 +43,7 @@ def own_metric(own: OwnMetric) -> Metric:
         higher_is_better=own.higher_is_better,
         lowest=None,
         highest=None,
-        function=function,
+        compute=function,
     )
 
 
