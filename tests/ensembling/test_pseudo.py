@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -56,7 +54,7 @@ def test_an_opinion_is_the_most_likely_class_its_probability_and_the_members_agr
 def test_chosen_rows_are_able_agreed_on_unique_and_sorted(rule, seed):
     predicted = opinion(KINDS["classes"], *ensemble(seed))
     able = np.random.default_rng(seed).random(60) < 0.7
-    rows = chosen(predicted, replace(rule, agreement=2 / 3), able)
+    rows = chosen(predicted, rule.model_copy(update={"agreement": 2 / 3}), able)
     assert rows.dtype == np.int64
     assert np.array_equal(rows, np.unique(rows))
     assert able[rows].all()

@@ -8,12 +8,13 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer, LongformerConfig, LongformerModel
 
+from tutti.config.study import OwnMetric
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import load_checkpoint, read_metadata, save_checkpoint, tensor_faults
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import TextLimit
-from tutti.tasks.task import OwnMetric, Task
+from tutti.tasks.task import Task
 
 HEADS = HeadOptions(pooling="attention", layers=2, dropout=0.2, dropout_samples=3)
 
@@ -58,14 +59,16 @@ def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, o
 def test_a_metric_of_the_user_s_own_is_found_again_where_the_study_was_moved(
     tmp_path: Path, model: MultiTaskModel, backbone: Path, odd_tasks: tuple[Task, ...]
 ) -> None:
-    metric = OwnMetric(str(tmp_path / "study/data/metrics/metric.py"), "share", "decisions", True)
+    metric = OwnMetric(
+        file=tmp_path / "study/data/metrics/metric.py", function="share", needs="decisions", higher_is_better=True
+    )
     tasks = tuple(replace(task, metric="share", own_metric=metric) for task in odd_tasks)
     saved = _save(tmp_path / "study/trials/t0007/best", model, backbone, tasks)
     assert read_metadata(saved).tasks == tasks
     assert str(tmp_path) not in (saved / "tutti.json").read_text()
     (tmp_path / "study").rename(tmp_path / "moved")
     for task in read_metadata(tmp_path / "moved/trials/t0007/best").tasks:
-        assert task.own_metric == replace(metric, file=str(tmp_path / "moved/data/metrics/metric.py"))
+        assert task.own_metric == metric.model_copy(update={"file": tmp_path / "moved/data/metrics/metric.py"})
 
 
 @pytest.mark.parametrize("global_attention", [True, False])

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tutti.config.study import Cleaning
+from tutti.config.study import Cleaning, Split
 from tutti.data.clean import clean_text, drop_duplicates, have_texts_of, text_columns
 from tutti.data.each import each
-from tutti.data.hold_out import SplitRule, TaskRows, hold_out
+from tutti.data.hold_out import TaskRows, hold_out
 from tutti.data.missed_group import missed_group
 from tutti.data.odd_labels import odd_labels, unjudged_classes
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
@@ -44,7 +44,7 @@ def prepare(
     folder: Path,
     folds: int | None = None,
     fold_column: str | None = None,
-    group: str | Mapping[str, str] | None = None,
+    group: str | dict[str, str] | None = None,
 ) -> Prepared:
     """Reads, cleans, splits and writes the rows of all tasks, or loads them if ``folder`` is prepared already.
 
@@ -81,8 +81,8 @@ def prepare(
     by_name = {spec.name: spec for spec in specs}
     sources = each(by_name, lambda spec: each(_sources(spec), lambda source: _fingerprint(*source)))
     settings = {f"tasks.{spec.name}": json.loads(json.dumps(_settings(spec))) for spec in specs}
-    settings["split"] = {"validation": validation, "folds": folds, "seed": seed, "fold_column": fold_column}
-    settings["split"]["group"] = group
+    rule = Split(validation=validation, folds=folds, seed=seed, fold_column=fold_column, group=group)
+    settings["split"] = rule.model_dump()
     if fold_column is not None and folds is None:
         del settings["split"]["folds"]  # known once the rows are read
     if (folder / PREPARED_FILE).is_file():
@@ -90,7 +90,6 @@ def prepare(
         _check_unchanged(existing, sources=sources, settings=settings)
         return existing
     read = each(by_name, _read_task)
-    rule = SplitRule(validation, folds, seed, fold_column)
     held_out, settings["split"]["folds"], notices = hold_out({name: rows for name, (rows, *_) in read.items()}, rule)
     notices = [*(notice for spec in specs for notice in read[spec.name][2]), *notices]
     notices += [notice for rows in held_out.values() if (notice := _unjudged(rows))]
@@ -146,7 +145,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "layout": {"type": type(spec.layout).__name__, **layout},
         "kind": spec.kind.name,
         "metric": spec.metric,
-        "own metric": spec.own_metric and {**asdict(spec.own_metric), "file": sha256_of(Path(spec.own_metric.file))},
+        "own metric": spec.own_metric and {**spec.own_metric.model_dump(), "file": sha256_of(spec.own_metric.file)},
         "submission": spec.submission,
         "extra_train weights": [extra.weight for extra in spec.extra_train],
         "cleaning": spec.cleaning.model_dump(),

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from functools import partial
-from os.path import join, relpath
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +159,7 @@ def write_prepared(prepared: Prepared) -> None:
         StorageError: if the file system refuses.
     """
     content = {
-        "tasks": [asdict(task.with_metric_file(partial(relpath, start=prepared.folder))) for task in prepared.tasks],
+        "tasks": [task.to_dict(prepared.folder) for task in prepared.tasks],
         "parts": {
             task: {
                 part: {
@@ -201,7 +199,7 @@ def load_prepared(folder: Path) -> Prepared:
             }
             for task, infos in content["parts"].items()
         }
-        tasks = tuple(Task.from_dict(task).with_metric_file(partial(join, folder)) for task in content["tasks"])
+        tasks = tuple(Task.from_dict(task, folder) for task in content["tasks"])
         for name in (*parts, *(part for infos in parts.values() for part in infos), *(task.name for task in tasks)):
             if not is_plain(name):  # it is part of file names
                 raise ValueError(f"the name {name!r}, which is a path")

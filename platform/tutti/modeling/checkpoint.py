@@ -7,8 +7,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from functools import partial
-from os.path import normpath, relpath
 from pathlib import Path
 
 import torch
@@ -93,7 +91,7 @@ def save_checkpoint(
         save_file({name: t.contiguous() for name, t in heads.items()}, temporary / HEADS)
         metadata = {
             "format": FORMAT,
-            "tasks": [asdict(task.with_metric_file(partial(relpath, start=folder))) for task in tasks],
+            "tasks": [task.to_dict(folder) for task in tasks],
             "heads": asdict(model.head_options),
             "key": key,
             "number": number,
@@ -178,8 +176,7 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         if (version := content.pop("format")) != FORMAT:
             remedy = "read it with the version of Tutti that wrote it, or train the trial again"
             raise StorageError(Fault(str(file), f"be of format {FORMAT}", repr(version), remedy))
-        metric_file = partial(_below, folder)
-        tasks = tuple(Task.from_dict(task).with_metric_file(metric_file) for task in content.pop("tasks"))
+        tasks = tuple(Task.from_dict(task, folder) for task in content.pop("tasks"))
         heads = HeadOptions(**content.pop("heads"))
         adapter, base = content.pop("adapter"), content.pop("base")
         limit = TextLimit(**{key.name: content.pop(key.name) for key in fields(TextLimit)})
@@ -200,11 +197,6 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         raise StorageError(
             Fault(str(file), "be what was written", "something else", "train the trial again")
         ) from error
-
-
-def _below(folder: Path, file: str) -> str:
-    """The path of a file that is named relative to a checkpoint: of the study's data, which moves with it."""
-    return normpath(folder.absolute() / file)
 
 
 def prune_checkpoint(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import get_args
 from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
 from tutti.config.metric_facts import KindName, kind_of
-from tutti.config.study import TEXTS, Cleaning, FormatName, LikeSample, Split, StudyConfig, TaskConfig
+from tutti.config.study import TEXTS, Cleaning, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
@@ -23,7 +23,6 @@ from tutti.tasks.layouts.protocol import FileLayout, Layout
 from tutti.tasks.layouts.soft import SoftLabels
 from tutti.tasks.layouts.table import SUFFIXES, Table, column_names
 from tutti.tasks.layouts.tabs import lines_of
-from tutti.tasks.task import OwnMetric
 
 
 def sample_ids_of(study: StudyConfig) -> dict[str, tuple[str, ...]]:
@@ -150,7 +149,7 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         kind_name=config.kind,
         metric=config.metric_name,
         report=config.report,
-        own_metric=None if isinstance(config.metric, str) else OwnMetric(**config.metric.model_dump(mode="json")),
+        own_metric=None if isinstance(config.metric, str) else config.metric,
         submission=submission_of(config),
         extra_train=tuple(
             ExtraRows(extra.path, extra.weight, soft if extra.labels == "soft" else extra_layout)

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from os.path import normpath, relpath
+from pathlib import Path
 from typing import Any
 
 from tutti.config.metric_facts import FACTS, Needs
+from tutti.config.study import OwnMetric
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
-
-
-@dataclass(frozen=True)
-class OwnMetric:
-    """A metric of the user's own; the fields are those of ``tutti.config.study.OwnMetric``.
-
-    Attributes:
-        file: the copy beside the study's prepared data; where it is stored, relative to the folder that holds the file.
-    """
-
-    file: str
-    function: str
-    needs: Needs
-    higher_is_better: bool
 
 
 @dataclass(frozen=True)
@@ -38,7 +27,7 @@ class Task:
         submission: one of ``competition``, ``glue``, ``csv``.
         kind_name: a name of ``KINDS``; by default ``classes``, or ``value`` without ``names``.
         report: names of metrics that are logged beside it.
-        own_metric: where ``metric`` is the user's own.
+        own_metric: where ``metric`` is the user's own; its file is the copy beside the study's prepared data.
         weight: of its score in the study's, see ``tutti.tasks.objective``.
     """
 
@@ -72,17 +61,20 @@ class Task:
         return len(self.names) or 1
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Task:
-        """The inverse of ``asdict``, from JSON too, which has lists for tuples."""
+    def from_dict(cls, values: Mapping[str, Any], folder: Path) -> Task:
+        """The inverse of ``to_dict``, from JSON too, which has lists for tuples."""
         metric = values["own_metric"]
+        if metric:
+            metric = OwnMetric(**{**metric, "file": Path(normpath(folder.absolute() / metric["file"]))})
         listed = {"names": tuple(values["names"]), "report": tuple(values["report"])}
-        return cls(**{**values, **listed, "own_metric": metric and OwnMetric(**metric)})
+        return cls(**{**values, **listed, "own_metric": metric})
 
-    def with_metric_file(self, place: Callable[[str], str]) -> Task:
-        """The task with the file of the user's own metric, if it has one, named from another place."""
-        if self.own_metric is None:
-            return self
-        return replace(self, own_metric=replace(self.own_metric, file=place(self.own_metric.file)))
+    def to_dict(self, folder: Path) -> dict[str, Any]:
+        """As JSON in a file of the folder, which may be moved with the study: it names a file relative to itself."""
+        content = asdict(self)
+        if self.own_metric is not None:
+            content["own_metric"] = self.own_metric.model_dump() | {"file": relpath(self.own_metric.file, folder)}
+        return content
 
 
 def default_kind(names: tuple[str, ...]) -> str:
