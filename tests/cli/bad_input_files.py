@@ -117,11 +117,6 @@ FILES: dict[str, Sequence[Case]] = {
             mood("report: [accuracy, rmse]"),
         ),
         Case(
-            "a target of a metric that is better lower",
-            ["search.target_score must be at most 0", "counts with a minus"],
-            both(yaml("macro_f1", "log_loss"), yaml("trials: 1", "trials: 1\n  target_score: 0.3")),
-        ),
-        Case(
             "the layout is unknown",
             ["competition, glue, table, hub", "'tsv'"],
             yaml("layout: competition", "layout: tsv"),

@@ -10,52 +10,9 @@ from tutti.config.cross_checks import (
     objective_weight_faults,
     population_faults,
     precision_faults,
-    target_faults,
     unknown_task_faults,
     worker_faults,
 )
-
-
-def _target_faults(target: Any, *metrics: str) -> list[str]:
-    tasks = {f"t{index}": {"metric": metric} for index, metric in enumerate(metrics)}
-    raw = {"search": {"target_score": target}, "tasks": tasks}
-    return [str(fault) for fault in target_faults(raw, what=lambda key: key)]
-
-
-@pytest.mark.parametrize(
-    ("target", "metrics"),
-    [
-        (0.85, ["macro_f1"]),
-        (1, ["matthews", "f1"]),
-        (-0.2, ["neg_mse"]),
-        (0.5, ["neg_mse", "accuracy"]),
-        (None, ["f1"]),
-    ],
-)
-def test_a_target_that_can_be_reached_is_sound(target: Any, metrics: list[str]) -> None:
-    assert _target_faults(target, *metrics) == []
-
-
-def test_a_target_in_per_cent_is_told_as_the_share_that_it_is() -> None:
-    assert _target_faults(85, "macro_f1") == [
-        "search.target_score must be at most 1, the best that macro_f1 can be; got 85; write 0.85 for 85 %."
-    ]
-
-
-def test_of_errors_the_best_is_zero_and_of_several_tasks_the_mean_counts() -> None:
-    assert "at most 0, the best that neg_mse can be; got 0.1; lower it" in _target_faults(0.1, "neg_mse")[0]
-    assert (
-        "at most 0.5, the best that the mean of neg_mse, f1 can be; got 0.6" in _target_faults(0.6, "neg_mse", "f1")[0]
-    )
-
-
-def test_the_best_score_of_weighted_tasks_is_their_weighted_mean() -> None:
-    tasks = {"error": {"metric": "neg_mse"}, "mood": {"metric": "f1"}}
-    raw = {"search": {"target_score": 0.7}, "tasks": tasks, "objective_weights": {"mood": 3}}
-    assert target_faults(raw, what=lambda key: key) == []
-    raw["search"] = {"target_score": 0.9}
-    (fault,) = target_faults(raw, what=lambda key: key)
-    assert "at most 0.75, the best that the weighted mean of neg_mse, f1 can be; got 0.9" in str(fault)
 
 
 def _weight_faults(weights: Any) -> list[str]:

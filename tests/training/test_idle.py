@@ -125,6 +125,17 @@ def test_ordered_classes_that_are_learnt_as_one_number_have_no_probabilities_to_
     assert notices(training, {}, GRADES) == ["notice: training.focal_gamma has no effect with ordered_head: regression"]
 
 
+def test_a_target_that_no_score_can_reach_is_named() -> None:
+    errors, weights = {**VALUE, "metric": "neg_mse"}, {"objective_weights": {"task1": 3}}
+    assert notices({}, {}, CLASSES, search={"target_score": 85}) == [
+        "notice: search.target_score has no effect above 1, the best score that there can be"
+    ]
+    assert notices({}, {}, errors, CLASSES, search={"target_score": 0.8}, **weights) == [
+        "notice: search.target_score has no effect above 0.75, the best score that there can be"
+    ]
+    assert not notices({}, {}, errors, CLASSES, search={"target_score": 0.7}, **weights)
+
+
 def test_settings_of_another_scheduler_are_named_and_none_switches_any_off() -> None:
     assert notices({}, search={"exchange_epochs": 2}) == [
         "notice: search.exchange_epochs has no effect with the scheduler asha"

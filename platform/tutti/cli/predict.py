@@ -277,7 +277,7 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
     # The ensemble depends on these alone, so they identify it in the manifest: further trials may finish meanwhile.
     votes = elected.ballot.votes[elected.ensemble.voters]
     ballot = hashlib.sha256(votes.tobytes() + elected.ballot.labels.tobytes()).hexdigest()
-    manifest = {"rule": asdict(rule), "ballot": ballot, "members": [member.key for member in elected.members]}
+    manifest = {"rule": rule.model_dump(), "ballot": ballot, "members": [member.key for member in elected.members]}
     listed = ", ".join(elected.members[place].key for place in voting)
     description = f"recipe {name}: {counted(len(groups), 'trial')} ({listed})"
     return Predictors(description, checkpoints, vote, manifest, training)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tutti.config.metric_facts import FACTS, KIND_WORDS, kind_fault, kind_of, kinds_of
-from tutti.config.raw import metric_of, metrics_of, objective_weights_of, section, tasks_of
+from tutti.config.raw import metric_of, objective_weights_of, section, tasks_of
 from tutti.config.space import sound_distributions
 from tutti.config.stages import STAGES, WEIGHTS
 from tutti.config.study import CHANGING, TEXTS, Search
@@ -103,33 +103,6 @@ def objective_weight_faults(raw: Mapping[str, Any], *, what: Callable[[str], str
         return []
     rule, remedy = "be above 0 for a task at least, whose score trials are compared by", "raise one"
     return [Fault(what("objective_weights"), rule, "0 for every task", remedy)]
-
-
-def target_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
-    """A fault where no trial can reach ``search.target_score``, such as 85 where scores are from 0 to 1.
-
-    The score of a trial is the weighted mean of its tasks' metrics.
-    """
-    target = section(raw, "search").get("target_score")
-    metrics = list(metrics_of(raw).values())
-    if isinstance(target, bool) or not isinstance(target, int | float) or not metrics:
-        return []
-    if not all(isinstance(metric, str) and metric in FACTS for metric in metrics):
-        return []  # the range of one's own metric is not known
-    facts = [FACTS[metric] for metric in metrics]
-    bests = [each.best for each in facts if each.best is not None]
-    weights = [*objective_weights_of(raw).values()]
-    if len(bests) < len(facts) or not any(weights):
-        return []
-    best = sum(best * weight for best, weight in zip(bests, weights, strict=True)) / sum(weights)
-    if target <= best:
-        return []
-    mean = "" if len(metrics) == 1 else "the mean of " if len(set(weights)) == 1 else "the weighted mean of "
-    rule = f"be at most {best:g}, the best that {mean}{', '.join(metrics)} can be"
-    if not all(each.higher_is_better for each in facts):
-        rule += ", where what is better lower counts with a minus"
-    remedy = f"write {target / 100:g} for {target:g} %" if 1 < target <= 100 * best else "lower it"
-    return [Fault(what("search.target_score"), rule, f"{target:g}", remedy)]
 
 
 def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:

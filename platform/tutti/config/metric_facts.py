@@ -148,11 +148,6 @@ def names_for(kind: str) -> tuple[str, ...]:
     return tuple(name for name, facts in FACTS.items() if kind in facts.kinds)
 
 
-def name_of(metric: Any) -> Any:
-    """How a metric of a raw study file is called: one's own by its function."""
-    return metric.get("function") if isinstance(metric, Mapping) else metric
-
-
 def kinds_of(metric: Any) -> tuple[KindName, ...]:
     """The kinds of tasks that a metric of a raw study file fits, a name or a mapping; all for what is neither."""
     if isinstance(metric, Mapping):

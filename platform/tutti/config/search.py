@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from itertools import islice
 from typing import Any, get_args
 
@@ -25,7 +24,10 @@ def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
     """A fault for each distribution, condition, point, or budget that does not fit the search space as a whole."""
     known, search = section(raw, "search_space"), section(raw, "search")
     space, fixed = sound_distributions(known), fixed_values(raw.get("training"))
-    faults = _distribution_faults(space, what)
+    faults = []
+    for key, distribution in space.items():
+        if isinstance(distribution, Categorical):
+            faults += _choice_faults(what(f"search_space.{key}.choices"), distribution.choices)
     faults += condition_faults(space, fixed, known=known, what=what)
     if not faults:
         faults += _enqueue_faults(search.get("enqueue"), space, fixed, known=known, what=what)
@@ -42,23 +44,6 @@ def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
         rule = f"go with a sampler that learns from trials: {', '.join(LEARNING)}"
         remedy = "name one of these as search.sampler, or take search.warm_start out"
         faults.append(Fault(what("search.warm_start"), rule, f"the sampler {sampler}", remedy))
-    return faults
-
-
-def _distribution_faults(space: Mapping[str, Distribution], what: What) -> list[Fault]:
-    """A fault for each step that is wider than its range, and for each repeated choice."""
-    faults = []
-    for key, distribution in space.items():
-        if isinstance(distribution, Categorical):
-            faults += _choice_faults(what(f"search_space.{key}.choices"), distribution.choices)
-        elif distribution.step is not None:
-            low, high, step = (
-                Decimal(str(number)) for number in (distribution.low, distribution.high, distribution.step)
-            )
-            if step > high - low:
-                rule = f"be at most high - low, {high - low:g}, or every trial has the same value"
-                remedy = "lower it, or widen the range"
-                faults.append(Fault(what(f"search_space.{key}.step"), rule, f"{step:g}", remedy))
     return faults
 
 

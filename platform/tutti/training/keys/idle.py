@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tutti.config.conditions import fixed_values, meets, written
+from tutti.config.metric_facts import FACTS
 from tutti.config.possible import possible_values, stages_of
 from tutti.config.stages import STAGES, without_task
 from tutti.config.study import Search, StudyConfig
+from tutti.tasks.objective import weighted_mean
 from tutti.training.keys.options import COMPILERS, DEFAULTS
 
 Need = tuple[str, Callable[[Any], object], str]
@@ -39,7 +41,7 @@ _NEEDS: Mapping[str, tuple[Need, ...]] = {
     "double_quant": (_with("bits", 4),),
     "quant_type": (_with("bits", 4),),
     "adapter": (_FROZEN,),
-    "mixout": (_FROZEN,),
+    "mixout": (_FROZEN, _beside("adapter")),  # which leaves the encoder's weights as they are
     "layer_lr_decay": (_FROZEN,),
     "activation_checkpointing": (_FROZEN,),
     "gradient_checkpointing": (_FROZEN, _beside("activation_checkpointing")),  # the latter is its present name
@@ -151,6 +153,12 @@ def _idle_settings(study: StudyConfig) -> Iterator[tuple[str, str]]:
     for key, schedulers in _SCHEDULERS.items():
         if getattr(search, key) != getattr(defaults, key) and search.scheduler not in (*schedulers, "none"):
             yield f"search.{key}", f"with the scheduler {search.scheduler}"
+    bests = [FACTS[task.metric_name].best if task.metric_name in FACTS else None for task in study.tasks.values()]
+    known = [best for best in bests if best is not None]
+    if search.target_score is not None and len(known) == len(bests):
+        best = weighted_mean(known, list(study.weights.values()))
+        if search.target_score > best:
+            yield "search.target_score", f"above {best:g}, the best score that there can be"
 
 
 def _name(full: str) -> str:
