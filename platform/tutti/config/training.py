@@ -139,6 +139,7 @@ class TrainingOptions(Strict):
         rules = (
             (self.bits and not self.adapter, "have an adapter where bits is set: quantised weights cannot be trained"),
             (self.swa_epochs and self.ema_decay, "have one of swa_epochs and ema_decay, not both"),
+            (self.mixout and self.adapter, "have no mixout with an adapter, which leaves the weights as they are"),
             (self.reinit_layers and self.adapter, "have no reinit_layers with an adapter, which would not train them"),
             (
                 self.adversarial == "fgm" and (self.adapter or self.freeze_encoder),

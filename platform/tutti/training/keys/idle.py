@@ -41,7 +41,7 @@ _NEEDS: Mapping[str, tuple[Need, ...]] = {
     "double_quant": (_with("bits", 4),),
     "quant_type": (_with("bits", 4),),
     "adapter": (_FROZEN,),
-    "mixout": (_FROZEN, _beside("adapter")),  # which leaves the encoder's weights as they are
+    "mixout": (_FROZEN,),
     "layer_lr_decay": (_FROZEN,),
     "activation_checkpointing": (_FROZEN,),
     "gradient_checkpointing": (_FROZEN, _beside("activation_checkpointing")),  # the latter is its present name
