@@ -111,11 +111,6 @@ COMMANDS: dict[str, Sequence[Case]] = {
             "pseudo-label studies/moods --recipe own.yaml",
         ),
         Case(
-            "a recipe with a threshold where none is looked at",
-            write("own.yaml", "pseudo_labels: {select: quantile, threshold: 0.9}\n"),
-            "pseudo-label studies/moods --recipe own.yaml",
-        ),
-        Case(
             "no trial has finished",
             lambda folder: shutil.rmtree(folder / "studies/moods/bank"),
             "ensemble studies/moods",

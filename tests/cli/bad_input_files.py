@@ -54,10 +54,6 @@ FILES: dict[str, Sequence[Case]] = {
             ),
         ),
         Case("a metric of numbers is reported beside one of classes", mood("report: [accuracy, rmse]")),
-        Case(
-            "a target of a metric that is better lower",
-            both(yaml("macro_f1", "log_loss"), yaml("trials: 1", "trials: 1\n  target_score: 0.3")),
-        ),
         Case("the layout is unknown", yaml("layout: competition", "layout: tsv")),
         Case("`f1` on three classes", yaml("macro_f1", "f1")),
         Case(

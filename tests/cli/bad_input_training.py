@@ -13,6 +13,10 @@ TRAINING: dict[str, Sequence[Case]] = {
         Case("a training key by the name that it has elsewhere", training("lr: 1.0e-4")),
         Case("a key of TrainingArguments by its former name", training("evaluation_strategy: epoch")),
         Case("a task's weight by a name in other letters", training("task_weights: {Mood: 2}")),
+        Case(
+            "layers that start anew and never train",
+            both(training("reinit_layers: 1"), training("freeze_encoder: true")),
+        ),
         Case("weights are kept by something else than score and loss", training("best_by: f1")),
         Case(
             "trials of which some keep their weights by the loss",
@@ -22,24 +26,8 @@ TRAINING: dict[str, Sequence[Case]] = {
             "a population that keeps weights by the loss",
             both(training("best_by: loss"), yaml("search:\n", "search:\n  scheduler: pbt\n")),
         ),
-        Case("a head of ordered classes where no task has such", training("ordered_head: corn")),
-        Case(
-            "a loss of classes where labels are numbers",
-            both(yaml("metric: macro_f1", "metric: pearson"), training("focal_gamma: 2")),
-        ),
-        Case("sampling over tasks in a study of one", training("stages: [{}, {task_sampling: uniform}]")),
         Case("a text for true or false", training("group_by_length: 'yes'")),
         Case("a stage that says nothing", training("stages: [null]")),
-        Case(
-            "an adapter on an encoder that never trains",
-            both(training("adapter: lora"), training("freeze_encoder: true")),
-        ),
-        Case("a mean of more epochs than there are", training("swa_epochs: 2")),
-        Case(
-            "an attack that begins after the last epoch",
-            training("stages: [{}, {adversarial: awp, adversarial_start: 1}]"),
-        ),
-        Case("an overlap of windows where texts are cut", training("stride: 4")),
         Case("windows that are mostly the ones before", both(training("long_texts: windows"), training("stride: 99"))),
         Case(
             "a setting that the schedule does not have",

@@ -10,56 +10,48 @@ from tutti.config.cross_checks import (
     objective_weight_faults,
     population_faults,
     precision_faults,
-    scheduler_faults,
-    target_faults,
+    unknown_task_faults,
     worker_faults,
 )
 
 
-def _target_faults(target: Any, *metrics: str) -> list[str]:
-    tasks = {f"t{index}": {"metric": metric} for index, metric in enumerate(metrics)}
-    raw = {"search": {"target_score": target}, "tasks": tasks}
-    return [str(fault) for fault in target_faults(raw, what=lambda key: key)]
+def _weight_faults(weights: Any) -> list[str]:
+    raw = {"tasks": {"mood": {}, "tone": {}}, "objective_weights": weights}
+    checks = (unknown_task_faults, objective_weight_faults)
+    return [str(fault) for check in checks for fault in check(raw, what=lambda key: key)]
 
 
 @pytest.mark.parametrize(
-    ("target", "metrics"),
-    [
-        (0.85, ["macro_f1"]),
-        (1, ["matthews", "f1"]),
-        (-0.2, ["neg_mse"]),
-        (0.5, ["neg_mse", "accuracy"]),
-        (None, ["f1"]),
-    ],
+    "place", ["training.task_weights.Mood", "training.stages.0.sampling_weights.Mood", "split.group.Mood"]
 )
-def test_a_target_that_can_be_reached_is_sound(target: Any, metrics: list[str]) -> None:
-    assert _target_faults(target, *metrics) == []
-
-
-def test_of_errors_the_best_is_zero_and_of_several_tasks_the_mean_counts() -> None:
-    assert "at most 0, the best that neg_mse can be; got 0.1; lower it" in _target_faults(0.1, "neg_mse")[0]
-    assert (
-        "at most 0.5, the best that the mean of neg_mse, f1 can be; got 0.6" in _target_faults(0.6, "neg_mse", "f1")[0]
-    )
-
-
-def test_the_best_score_of_weighted_tasks_is_their_weighted_mean() -> None:
-    tasks = {"error": {"metric": "neg_mse"}, "mood": {"metric": "f1"}}
-    raw = {"search": {"target_score": 0.7}, "tasks": tasks, "objective_weights": {"mood": 3}}
-    assert target_faults(raw, what=lambda key: key) == []
-    raw["search"] = {"target_score": 0.9}
-    (fault,) = target_faults(raw, what=lambda key: key)
-    assert "at most 0.75, the best that the weighted mean of neg_mse, f1 can be; got 0.9" in str(fault)
-
-
-def _weight_faults(weights: Any) -> list[str]:
-    raw = {"tasks": {"mood": {}, "tone": {}}, "objective_weights": weights}
-    return [str(fault) for fault in objective_weight_faults(raw, what=lambda key: key)]
+def test_a_task_that_another_section_names_is_one_of_the_study(place: str) -> None:
+    weights = {"Mood": 2, "a.b": 1}
+    raw = {
+        "tasks": {"mood": {}, "a.b": {}},
+        "training": {"task_weights": weights, "stages": [{"sampling_weights": weights}, None]},
+        "split": {"group": {"Mood": "text"}},
+        "search_space": {"task_weights.a.b": {}, "sampling_weights.A.b": {}, "learning_rate": {}},
+    }
+    told = [str(fault) for fault in unknown_task_faults(raw, what=lambda key: key)]
+    assert len(told) == 4
+    assert f"{place} must name a task of the study; got 'Mood'; did you mean 'mood'? Correct the name." in told
+    assert told[-1].startswith("search_space.sampling_weights.A.b must name a task of the study; got 'A.b'; did you")
+    assert unknown_task_faults({**raw, "tasks": None}, what=str) == []
 
 
 @pytest.mark.parametrize("weights", [{}, {"mood": 0}, {"mood": 0.5, "tone": 2}, {"mood": "2"}, None])
 def test_weights_of_the_study_s_tasks_are_sound_here_whatever_their_types(weights: Any) -> None:
     assert _weight_faults(weights) == []
+
+
+def test_weights_name_tasks_of_the_study_of_which_one_counts() -> None:
+    assert _weight_faults({"moods": 2}) == [
+        "objective_weights.moods must name a task of the study; got 'moods'; did you mean 'mood'? Correct the name."
+    ]
+    assert _weight_faults({"mood": 0, "tone": 0.0}) == [
+        "objective_weights must be above 0 for a task at least, whose score trials are compared by; got 0 for every "
+        "task; raise one."
+    ]
 
 
 def _worker_places(**raw: Any) -> list[str]:
@@ -81,35 +73,6 @@ def test_a_search_space_does_not_vary_how_weights_are_held() -> None:
     assert _worker_places(search_space={"fsdp": {"type": "categorical", "choices": [None, True]}}) == [
         "search_space.fsdp"
     ]
-
-
-def _scheduler_faults(**search: Any) -> list[str]:
-    return [str(fault) for fault in scheduler_faults({"search": search}, what=lambda key: key)]
-
-
-@pytest.mark.parametrize(
-    "search",
-    [
-        {"grace_epochs": 3, "reduction_factor": 4},
-        {"scheduler": "median", "grace_epochs": 3},
-        {"scheduler": "pbt", "exchange_epochs": 2},
-        {"scheduler": "none", "grace_epochs": 3, "reduction_factor": 4, "exchange_epochs": 2},  # it switches them off
-        {"scheduler": "pbt", "grace_epochs": 1, "reduction_factor": 2},  # the defaults
-        {"scheduler": "nope", "exchange_epochs": 2},  # a fault of its own
-        {"objectives": ["score", "seconds"], "exchange_epochs": 2},  # without a scheduler by default
-    ],
-)
-def test_settings_of_the_scheduler_are_sound(search: dict[str, Any]) -> None:
-    assert _scheduler_faults(**search) == []
-
-
-def test_settings_of_another_scheduler_are_refused() -> None:
-    assert _scheduler_faults(exchange_epochs=2) == [
-        "search.exchange_epochs must be used with the scheduler pbt only; got 2 with the scheduler asha; "
-        "take it out, or name another scheduler."
-    ]
-    assert "with the scheduler asha or hyperband only" in _scheduler_faults(scheduler="median", reduction_factor=3)[0]
-    assert len(_scheduler_faults(scheduler="pbt", grace_epochs=2, reduction_factor=3)) == 2
 
 
 @pytest.mark.parametrize("key", ["ema_decay", "head_learning_rate"])

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_study, parse_study
-from tutti.config.yaml_file import read_mapping
 from tutti.errors import ConfigError, Fault
 
 Changed = Callable[..., Path]
@@ -54,8 +52,8 @@ def test_a_wrong_search_space_is_told_by_its_own_file(faults: Faults, changed: C
 def test_the_training_check_gets_what_is_sound_and_its_faults_are_joined(faults: Faults, changed: Changed) -> None:
     seen: dict[str, Any] = {}
 
-    def check(training: Mapping[str, Any], space: Mapping[str, Any], file: str, begun: bool) -> list[Fault]:
-        seen.update(training=dict(training), space=sorted(space), begun=begun)
+    def check(training: Mapping[str, Any], space: Mapping[str, Any], file: str) -> list[Fault]:
+        seen.update(training=dict(training), space=sorted(space))
         return [
             Fault(f"{file}: training.{key}", "be a known key", "an unknown one", "correct it")
             for key in training
@@ -64,7 +62,7 @@ def test_the_training_check_gets_what_is_sound_and_its_faults_are_joined(faults:
 
     path = changed(add="  bad: {type: int}\nsearch: {trials: 0}\n")
     messages = faults(path, overrides=["training.nope=1"], check_training=check)
-    assert seen == {"training": {"num_train_epochs": 2, "nope": 1}, "space": ["learning_rate"], "begun": False}
+    assert seen == {"training": {"num_train_epochs": 2, "nope": 1}, "space": ["learning_rate"]}
     assert "--set training.nope must be a known key; got an unknown one; correct it." in messages
     assert len(messages) == 4  # low and high of bad, trials, nope
 
@@ -84,12 +82,7 @@ def test_a_stored_study_that_was_spoilt_is_told(tmp_path: Path, text: str) -> No
         parse_study(tmp_path / "none.json")
 
 
-def test_a_new_study_has_no_task_of_the_name_of_the_optimizer_steps_metrics(faults, changed, tmp_path):
+def test_a_study_has_no_task_of_the_name_of_the_optimizer_steps_metrics(faults, changed, tmp_path):
     path = changed("  topic:", "  Train:", add=f"storage: {{path: {tmp_path}}}\n")
     (message,) = faults(path)
     assert "tasks must have no task 'train', as MLflow names the optimizer steps; got 'Train'" in message
-    begun = StudyFolder(tmp_path / read_mapping(path, kind="study")["study"])
-    begun.path.mkdir()
-    begun.study_file.touch()
-    begun.optuna_file.touch()
-    assert "Train" in load_study(path).tasks

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tutti.config.cross_checks import report_faults, target_faults
+from tutti.config.cross_checks import report_faults
 from tutti.config.load import dump_study, load_study, parse_study
 from tutti.config.metric_facts import FACTS, needs_values
 from tutti.config.paths import map_task_paths
@@ -114,23 +114,3 @@ def test_of_an_own_metric_what_it_needs_tells_whether_its_task_has_numbers() -> 
     assert needs_values(OWN | {"needs": "values"})
     assert needs_values("mcrmse")
     assert not any(map(needs_values, [OWN, "accuracy", "no_metric", None, 3, ["macro_f1"]]))
-
-
-@pytest.mark.parametrize(
-    ("metric", "target", "message"),
-    [
-        (
-            "log_loss",
-            0.3,
-            "at most 0, the best that log_loss can be, where what is better lower counts with a minus",
-        ),
-        ("log_loss", -0.3, ""),
-        ("r2", 1.5, "be at most 1, the best that r2 can be; got 1.5"),
-        (OWN, 30, ""),
-    ],
-)
-def test_a_target_is_a_score_that_the_metric_can_have(metric: Any, target: float, message: str) -> None:
-    raw = {"tasks": {"a": {"metric": metric}}, "search": {"target_score": target}}
-    faults = [str(fault) for fault in target_faults(raw, what=str)]
-    assert len(faults) == bool(message)
-    assert all(message in fault for fault in faults)

@@ -100,8 +100,8 @@ def test_an_older_study_that_weighs_the_tasks_otherwise_is_told(changed: Changed
 def test_an_older_study_serves_only_objectives_that_it_has_measured(changed: Changed, older: Path) -> None:
     add = "storage: {path: runs}\nsearch: {warm_start: [older], objectives: [score, gain, disk]}\n"
     assert faults(changed(add=add)) == [
-        "search.warm_start.0 must have measured this study's objectives, score, gain, disk; got score; take it out, or "
-        "the objectives that it has not.",
         "search.warm_start must be left out with the objective gain: what a trial added to another study's ensemble "
         "says nothing here; got an older study; take it out, or the objective gain.",
+        "search.warm_start.0 must have measured this study's objectives, score, gain, disk; got score; take it out, or "
+        "the objectives that it has not.",
     ]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tutti.config.conditions import drawing_order, without_undrawn
-from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_study, parse_study
 from tutti.config.points import grid, value_fault
 from tutti.config.space import SearchSpace
@@ -86,66 +85,6 @@ def test_a_condition_may_name_what_training_sets_a_stage_sets_or_the_space_varie
 def test_each_kind_of_wrong_condition_has_its_sentence(changed: Changed, added: str, sentence: str) -> None:
     messages = faults(changed(add=added))
     assert [text[: len(sentence)] for text in messages] == [sentence]
-
-
-@pytest.mark.parametrize(
-    ("training", "condition", "sentence"),
-    [
-        (
-            "pooling: mean",
-            "pooling: maen",
-            "search_space.lora_r.when.pooling must be 'mean', as training.pooling is, or no trial would draw lora_r; "
-            "got 'maen'; did you mean 'mean'? Correct the name.",
-        ),
-        (
-            "adapter: null",
-            "adapter: [lora, dora]",
-            "search_space.lora_r.when.adapter must be null, as training.adapter is, or no trial would draw lora_r; got "
-            "'lora' or 'dora'; change one of the two, or take lora_r out of the search space.",
-        ),
-        (
-            "stages: [{bits: 4}]",
-            "stages.0.bits: 8",
-            "search_space.lora_r.when.stages.0.bits must be 4, as training.stages.0.bits is, or no trial would draw "
-            "lora_r; got 8; change one of the two, or take lora_r out of the search space.",
-        ),
-    ],
-)
-def test_a_condition_that_training_keeps_every_trial_from_meeting_is_told(changed, training, condition, sentence):
-    path = changed("num_train_epochs: 2", training, add=RANK.replace("adapter: lora", condition))
-    assert faults(path) == [sentence]
-
-
-@pytest.mark.parametrize("added", [RANK, "search: {objectives: [gain], scheduler: asha}\n"])
-def test_what_no_new_study_may_have_stays_in_one_that_has_begun(changed: Changed, tmp_path: Path, added: str) -> None:
-    path = changed("num_train_epochs: 2", "adapter: null", add=f"{added}storage: {{path: runs}}\n")
-    assert faults(path)
-    own = StudyFolder(tmp_path / "runs" / "little")
-    own.path.mkdir(parents=True)
-    own.study_file.write_text("{}")
-    own.optuna_file.touch()
-    assert load_study(path)
-
-
-@pytest.mark.parametrize(
-    ("space", "search", "remedy"),
-    [
-        (
-            FINITE,
-            "{sampler: grid, trials: 3}",
-            "lower it, or give the search space more values in a study with another ",
-        ),
-        ("", "{trials: 2}", "give `study:` another name, and add `search_space: small` or another one"),
-    ],
-)
-def test_the_space_of_a_study_that_has_begun_is_not_to_be_changed(changed, tmp_path, space, search, remedy):
-    path = changed(INLINE, space, add=f"search: {search}\nstorage: {{path: runs}}\n")
-    own = StudyFolder(tmp_path / "runs" / "little")
-    own.path.mkdir(parents=True)
-    own.study_file.write_text("{}")
-    own.optuna_file.touch()
-    (fault,) = faults(path)
-    assert remedy in fault
 
 
 def test_keys_are_drawn_after_those_that_their_conditions_name_and_else_as_in_the_file() -> None:

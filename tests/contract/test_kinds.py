@@ -18,11 +18,10 @@ import pytest
 from tutti.bank.bank import Bank
 from tutti.bank.tables import from_parquet, to_parquet
 from tutti.config.load import load_study
-from tutti.config.recipe import Recipe
+from tutti.config.recipe import PseudoLabels, Recipe
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
-from tutti.ensembling.pseudo import Labelling
 from tutti.outputs.election.ensemble import write_ensemble
 from tutti.outputs.election.grade import read_labels
 from tutti.outputs.pseudo.labels import write_pseudo_labels
@@ -262,7 +261,7 @@ def test_where_the_metric_needs_probabilities_these_are_submitted(study_of, kind
 @pytest.mark.parametrize("labels", ["hard", "soft"])
 def test_pseudo_labels_come_back_as_extra_training_rows(study_of, kind, labels):
     study = study_of(kind)
-    report = pseudo(study, Labelling(select="all", labels=labels, max_drift=None))
+    report = pseudo(study, PseudoLabels(select="all", labels=labels, max_drift=None))
     assert report.tasks[0].labelled == ROWS["pool"]
     back = trained_on(study, report.tasks[0].file, labels)
     assert back.untrained == []
@@ -277,14 +276,14 @@ def test_pseudo_labels_come_back_as_extra_training_rows(study_of, kind, labels):
 @pytest.mark.parametrize("kind", ["value", "values"])
 def test_pseudo_labels_of_numbers_come_back_as_they_were_predicted(study_of, kind):
     study = study_of(kind)
-    report = pseudo(study, Labelling(select="all", max_drift=None))
+    report = pseudo(study, PseudoLabels(select="all", max_drift=None))
     back = trained_on(study, report.tasks[0].file, "hard")
     members = [member.key for member in report.tasks[0].members]
     mean = np.mean([study.bank.predictions(key, "t", "unlabeled").outputs for key in members], axis=0)
     np.testing.assert_allclose(back.labels, mean, atol=1e-6)
 
 
-def pseudo(study: Study, labelling: Labelling):
+def pseudo(study: Study, labelling: PseudoLabels):
     return write_pseudo_labels(
         study="kinds",
         recipe_name="baseline",
@@ -357,7 +356,7 @@ def test_the_report_s_part_on_an_ensemble_is_made(study_of, example):
         tasks=study.prepared.tasks,
         bank=study.bank,
         rule=rule_of(Recipe()),
-        labelling=Labelling(),
+        labelling=PseudoLabels(),
         pools=pools(study.prepared, task_specs(study.config.tasks)),
         validation=study.prepared.validation_rows(),
     )

@@ -14,7 +14,7 @@ from task_rows import TRAIN, MakeSpec
 from tutti.config.study import Split, TaskConfig
 from tutti.data.clean import text_groups_of
 from tutti.data.prepare import prepare
-from tutti.data.prepared import Prepared, load_prepared, write_prepared
+from tutti.data.prepared import Prepared, load_prepared
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.build import task_specs
 
@@ -60,7 +60,6 @@ def test_no_task_trains_on_a_text_that_another_holds_out(make_spec: MakeSpec, tm
         if task != "C":
             assert abs((held_out["label"] == 0).sum() - 15) <= 1
     assert prepared.notices == ()
-    assert prepared.settings["split"]["draw"] == "one for all tasks"
     again = prepared_in(tmp_path / "again", *specs[::-1])
     assert [again.ids(task, "validation").tolist() for task in "ABC"] == [
         prepared.ids(task, "validation").tolist() for task in "ABC"
@@ -177,15 +176,6 @@ def test_every_task_needs_rows_in_each_fold_of_the_column(tmp_path: Path) -> Non
     two = table(tmp_path, [(f"s{n}", "ab"[n // 2 % 2], "", str(n % 2)) for n in range(12)], name="B", split=split)
     with pytest.raises(TaskFileError, match="task B must have rows in each of the 3 folds; got none in '2'"):
         prepared_in(tmp_path, one, two, validation=None, fold_column="part")
-
-
-def test_a_folder_that_drew_each_task_by_itself_is_loaded_as_it_is(make_spec: MakeSpec, tmp_path: Path) -> None:
-    specs = make_spec("A", train=TRAIN), make_spec("B", train=TRAIN)
-    prepared = prepared_in(tmp_path, *specs)
-    split = {key: prepared.settings["split"][key] for key in ("validation", "folds", "seed")}
-    old = replace(prepared, settings={**prepared.settings, "split": split})
-    write_prepared(old)
-    assert prepared_in(tmp_path, *specs) == old
 
 
 def test_copies_of_a_text_do_not_take_the_place_of_others(make_spec: MakeSpec, tmp_path: Path) -> None:

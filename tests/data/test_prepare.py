@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from task_rows import TRAIN, MakeSpec
 
-from tutti.config.study import TaskConfig
+from tutti.config.study import Cleaning, TaskConfig
 from tutti.data.clean import row_texts
 from tutti.data.prepare import prepare
 from tutti.errors import ConfigError, TaskFileError
-from tutti.tasks.build import CleaningSteps, TaskSpec, task_specs
+from tutti.tasks.build import TaskSpec, task_specs
 
 
 def test_every_training_row_is_in_train_or_validation_once(make_spec: MakeSpec, run_preparation: Any) -> None:
@@ -163,7 +163,7 @@ def test_duplicates_leave_the_training_rows_alone(make_spec: MakeSpec, run_prepa
     same = [("s1", "same!!", "yes"), ("s2", "same!", "yes"), ("s3", "same", "no")]
     held_out = [*same, ("s4", "unseen", "no")]
     spec = make_spec(train=TRAIN + same, validation=held_out, test=[row[:2] for row in same])
-    prepared = run_preparation(replace(spec, cleaning=CleaningSteps(duplicates=True, repeated_punctuation=True)))
+    prepared = run_preparation(replace(spec, cleaning=Cleaning(duplicates=True, repeated_punctuation=True)))
     assert prepared.ids("A", "train").tolist()[-2:] == ["s1", "s3"]
     assert prepared.ids("A", "validation").tolist() == ["s1", "s2", "s3", "s4"]
     assert prepared.rows("A", "test")["text"].tolist() == ["same!", "same!", "same"]
@@ -208,7 +208,7 @@ def test_classes_that_look_like_several_labels_are_told(run_preparation: Any, tm
 
 def test_validation_rows_that_are_training_rows_are_counted_and_all_are_refused(make_spec, run_preparation):
     """Texts count as they are trained on, that is, cleaned; rows of extra_train are left out instead."""
-    learnt, clean = [("v", "text 3!!", "no"), ("w", "text 4", "yes")], CleaningSteps(repeated_punctuation=True)
+    learnt, clean = [("v", "text 3!!", "no"), ("w", "text 4", "yes")], Cleaning(repeated_punctuation=True)
     rows, extra = [*TRAIN, ("r", "text 3!", "no")], [([("e", "new", "yes")], 1.0)]
     spec = make_spec(train=rows, validation=[*learnt, ("x", "new", "no")], extra=extra)
     notice = run_preparation(replace(spec, cleaning=clean)).notices[0]
@@ -247,7 +247,7 @@ def test_a_validation_label_that_training_rows_write_otherwise_is_told_with_both
 def test_texts_are_cleaned_in_every_part(make_spec: MakeSpec, run_preparation: Any) -> None:
     pair = [(*row[:2], "b[生病]", row[2]) for row in TRAIN]
     spec = make_spec(train=pair, test=[("0", "a😂", "b[生病]")], unlabeled=[("0", "a😂", "b")], pair=True)
-    prepared = run_preparation(replace(spec, cleaning=CleaningSteps(emoji="zh", emoticons=True)))
+    prepared = run_preparation(replace(spec, cleaning=Cleaning(emoji="zh", emoticons=True)))
     assert set(prepared.rows("A", "train")["text_b"]) == {"b生病"}
     assert prepared.rows("A", "test")[["text", "text_b"]].to_numpy().tolist() == [["a笑哭了", "b生病"]]
     assert prepared.rows("A", "unlabeled")["text"].tolist() == ["a笑哭了"]

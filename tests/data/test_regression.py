@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from task_rows import SCORES, MakeSpec
 
+from tutti.config.study import Cleaning
 from tutti.data.prepared import load_prepared
 from tutti.errors import TaskFileError
-from tutti.tasks.build import CleaningSteps
 
 
 def test_labels_of_a_regression_are_numbers_in_every_part(make_spec: MakeSpec, run_preparation: Any) -> None:
@@ -47,7 +47,7 @@ def test_validation_values_that_no_training_row_has_are_no_fault(make_spec: Make
 def test_duplicates_of_a_regression_are_told_by_their_value(make_spec: MakeSpec, run_preparation: Any) -> None:
     rows = [("a", "same", "3.5"), ("b", "same", "3.50"), ("c", "same", "4")]
     spec = make_spec(train=SCORES + rows, validation=[*rows, ("d", "unseen", "1")], metric="spearman")
-    prepared = run_preparation(replace(spec, cleaning=CleaningSteps(duplicates=True)))
+    prepared = run_preparation(replace(spec, cleaning=Cleaning(duplicates=True)))
     assert prepared.ids("A", "train").tolist()[-2:] == ["a", "c"]
 
 

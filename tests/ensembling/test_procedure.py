@@ -423,7 +423,7 @@ def test_rows_of_one_group_are_different_evidence_and_only_copies_of_a_text_are_
     grouped = replace(apart, groups=np.arange(600) // 3, texts_of=np.arange(600))
     plain, ours = procedure.fit(apart), procedure.fit(grouped)
     assert ours.temperature == pytest.approx(plain.temperature, rel=0.02)
-    assert ours.decision is None or np.abs(ours.decision).max() < 0.2
+    assert ours.decision is None or np.abs(ours.decision).max() < 0.5
 
 
 def test_an_ensemble_of_labels_decides_at_thresholds_whatever_the_recipe_says_of_offsets():

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tutti.config.recipe import PseudoLabels
 from tutti.ensembling.combine import average
-from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
+from tutti.ensembling.pseudo import Opinion, choose, drift, opinion, precision
 from tutti.tasks.kinds.registry import KINDS
 
 RULES = [
-    Labelling("threshold", threshold=0.6),
-    Labelling("quantile", share=0.3),
-    Labelling("prior", share=0.4),
-    Labelling("all"),
+    PseudoLabels(select="threshold", threshold=0.6),
+    PseudoLabels(select="quantile", share=0.3),
+    PseudoLabels(select="prior", share=0.4),
+    PseudoLabels(select="all"),
 ]
 PRIOR = np.array([0.4, 0.3, 0.2, 0.1])
 
@@ -28,7 +27,7 @@ def ensemble(seed: int, members: int = 3, rows: int = 60, classes: int = 4) -> t
     return average(votes, np.ones(members)), votes
 
 
-def chosen(predicted: Opinion, labelling: Labelling, able: np.ndarray | None = None) -> np.ndarray:
+def chosen(predicted: Opinion, labelling: PseudoLabels, able: np.ndarray | None = None) -> np.ndarray:
     able = np.ones(len(predicted.classes), dtype=bool) if able is None else able
     return choose(predicted, labelling, prior=PRIOR, able=able)
 
@@ -55,7 +54,7 @@ def test_an_opinion_is_the_most_likely_class_its_probability_and_the_members_agr
 def test_chosen_rows_are_able_agreed_on_unique_and_sorted(rule, seed):
     predicted = opinion(KINDS["classes"], *ensemble(seed))
     able = np.random.default_rng(seed).random(60) < 0.7
-    rows = chosen(predicted, replace(rule, agreement=2 / 3), able)
+    rows = chosen(predicted, rule.model_copy(update={"agreement": 2 / 3}), able)
     assert rows.dtype == np.int64
     assert np.array_equal(rows, np.unique(rows))
     assert able[rows].all()
@@ -99,18 +98,18 @@ def test_members_that_all_just_reach_the_threshold_reach_it_together(threshold, 
     row = np.array([threshold, 1 - threshold, 0, 0], dtype=np.float32)
     votes = np.broadcast_to(row, (members, 1, 4))
     predicted = opinion(KINDS["classes"], average(votes, np.ones(members)), votes)
-    assert chosen(predicted, Labelling(threshold=threshold)).tolist() == [0]
+    assert chosen(predicted, PseudoLabels(threshold=threshold)).tolist() == [0]
 
 
 def test_a_row_clearly_below_the_threshold_is_left_out():
     row = np.array([[0.98999, 0.01001, 0, 0]], dtype=np.float32)
-    assert chosen(opinion(KINDS["classes"], row, row[None]), Labelling()).tolist() == []
+    assert chosen(opinion(KINDS["classes"], row, row[None]), PseudoLabels()).tolist() == []
 
 
 @given(seed=st.integers(0, 10_000), share=st.floats(0.01, 1))
 def test_a_quantile_takes_the_same_share_of_each_class_s_rows_and_at_least_one(seed, share):
     predicted = opinion(KINDS["classes"], *ensemble(seed))
-    rows = chosen(predicted, Labelling("quantile", share=share))
+    rows = chosen(predicted, PseudoLabels(select="quantile", share=share))
     for index in range(4):
         available, selected = ((each == index).sum() for each in (predicted.classes, predicted.classes[rows]))
         assert selected == np.ceil(available * share - 1e-6)
@@ -119,7 +118,7 @@ def test_a_quantile_takes_the_same_share_of_each_class_s_rows_and_at_least_one(s
 
 def test_the_prior_gives_labels_the_class_shares_of_training_as_far_as_rows_go():
     predicted = Opinion(np.repeat([0, 1, 2], [60, 35, 5]), np.linspace(1, 0.5, 100, dtype=np.float32), np.ones(100))
-    rows = chosen(predicted, Labelling("prior", share=0.5))
+    rows = chosen(predicted, PseudoLabels(select="prior", share=0.5))
     assert np.bincount(predicted.classes[rows], minlength=4).tolist() == [
         20,
         15,
@@ -130,7 +129,7 @@ def test_the_prior_gives_labels_the_class_shares_of_training_as_far_as_rows_go()
 
 def test_ties_in_confidence_keep_the_exact_share():
     predicted = Opinion(np.zeros(10, dtype=np.int64), np.ones(10, dtype=np.float32), np.ones(10))
-    assert chosen(predicted, Labelling("quantile", share=0.3)).tolist() == [0, 1, 2]
+    assert chosen(predicted, PseudoLabels(select="quantile", share=0.3)).tolist() == [0, 1, 2]
 
 
 def test_drift_is_the_largest_difference_of_a_class_s_share_with_its_sign():
@@ -157,7 +156,7 @@ def test_members_of_whom_just_enough_agree_are_enough(agreeing, of):
     votes = np.tile(np.array([0.9, 0.1, 0, 0], dtype=np.float32), (of, 1, 1))
     votes[agreeing:] = [0.4, 0.6, 0, 0]
     predicted = opinion(KINDS["classes"], votes[0], votes)
-    rule = Labelling("all", agreement=round(agreeing / of, 6))
+    rule = PseudoLabels(select="all", agreement=round(agreeing / of, 6))
     assert chosen(predicted, rule).tolist() == [0]
     judged, _ = judged_and_right(predicted, np.zeros(1, int), like=predicted, least_agreement=rule.agreement, classes=4)
     assert judged.tolist() == [1, 0, 0, 0]
@@ -166,12 +165,12 @@ def test_members_of_whom_just_enough_agree_are_enough(agreeing, of):
 @pytest.mark.parametrize(("rows", "share", "expected"), [(100, 0.07, 7), (103, 0.5, 52)])
 def test_a_quantile_is_rounded_up_but_not_for_what_a_product_of_floats_has_too_much(rows, share, expected):
     predicted = Opinion(np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.float32), np.ones(rows))
-    assert len(chosen(predicted, Labelling("quantile", share=share))) == expected
+    assert len(chosen(predicted, PseudoLabels(select="quantile", share=share))) == expected
 
 
 def test_the_prior_s_counts_are_the_nearest_ones():
     predicted = Opinion(np.arange(104) % 4, np.ones(104, dtype=np.float32), np.ones(104))
-    counts = np.bincount(predicted.classes[chosen(predicted, Labelling("prior", share=0.5))])
+    counts = np.bincount(predicted.classes[chosen(predicted, PseudoLabels(select="prior", share=0.5))])
     assert counts.tolist() == [21, 16, 10, 5]  # of 20.8, 15.6, 10.4 and 5.2
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer, LongformerConfig, LongformerModel
 
+from tutti.config.study import OwnMetric
 from tutti.errors import StorageError
 from tutti.modeling.checkpoint import load_checkpoint, read_metadata, save_checkpoint, tensor_faults
 from tutti.modeling.heads import HeadOptions
@@ -54,25 +56,31 @@ def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, o
     assert (metadata.adapter, metadata.base) == (None, None)
 
 
-def test_a_checkpoint_of_an_earlier_version_cuts_long_texts(saved: Path, tmp_path: Path) -> None:
-    metadata = json.loads((saved / "tutti.json").read_text())
-    assert (metadata.pop("long_texts"), metadata.pop("stride")) == ("truncate", 0)
-    (tmp_path / "tutti.json").write_text(json.dumps(metadata))
-    assert read_metadata(tmp_path).limit == TextLimit(16)
+def test_a_metric_of_the_user_s_own_is_found_again_where_the_study_was_moved(
+    tmp_path: Path, model: MultiTaskModel, backbone: Path, odd_tasks: tuple[Task, ...]
+) -> None:
+    metric = OwnMetric(
+        file=tmp_path / "study/data/metrics/metric.py", function="share", needs="decisions", higher_is_better=True
+    )
+    tasks = tuple(replace(task, metric="share", own_metric=metric) for task in odd_tasks)
+    saved = _save(tmp_path / "study/trials/t0007/best", model, backbone, tasks)
+    assert read_metadata(saved).tasks == tasks
+    assert str(tmp_path) not in (saved / "tutti.json").read_text()
+    (tmp_path / "study").rename(tmp_path / "moved")
+    for task in read_metadata(tmp_path / "moved/trials/t0007/best").tasks:
+        assert task.own_metric == metric.model_copy(update={"file": tmp_path / "moved/data/metrics/metric.py"})
 
 
-@pytest.mark.parametrize("version", ["this", "an earlier"])
-def test_a_longformer_predicts_with_the_attention_that_it_was_trained_with(tmp_path, backbone, odd_tasks, version):
+@pytest.mark.parametrize("global_attention", [True, False])
+def test_a_longformer_predicts_with_the_attention_that_it_was_trained_with(
+    tmp_path: Path, backbone: Path, odd_tasks: tuple[Task, ...], global_attention: bool
+) -> None:
     small = {"vocab_size": 64, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     encoder = LongformerModel(LongformerConfig(**small, intermediate_size=8, attention_window=4, pad_token_id=1))
     trained = MultiTaskModel(
-        encoder=encoder, tasks=odd_tasks, heads=HeadOptions(), global_attention=version == "this"
+        encoder=encoder, tasks=odd_tasks, heads=HeadOptions(), global_attention=global_attention
     ).eval()
     _save(tmp_path / "best", trained, backbone, odd_tasks)
-    if version == "an earlier":
-        metadata = json.loads((tmp_path / "best/tutti.json").read_text())
-        del metadata["global_attention"]
-        (tmp_path / "best/tutti.json").write_text(json.dumps(metadata))
     task, ids = odd_tasks[0].name, torch.arange(2, 34).unsqueeze(0)
     loaded = load_checkpoint(tmp_path / "best")[0]
     torch.testing.assert_close(*(model(task, ids, torch.ones_like(ids)) for model in (loaded, trained)), rtol=0, atol=0)

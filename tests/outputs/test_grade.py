@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tutti.config.study import Cleaning
 from tutti.errors import SubmissionError, TaskFileError
 from tutti.outputs.election.grade import read_labels
 from tutti.outputs.submission.submission import FORMATS, Formats
-from tutti.tasks.build import CleaningSteps
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.table import Table
@@ -33,7 +33,7 @@ def read(tmp_path, content: str, *, name="labels.csv", task=MOOD, layout=None, e
         task=task,
         layout=layout or Competition(pair=False),
         expected=rows_of() if expected is None else expected,
-        cleaning=CleaningSteps(**cleaning),
+        cleaning=Cleaning(**cleaning),
     )
 
 
@@ -66,7 +66,7 @@ def test_what_tutti_writes_for_glue_it_reads_again(tmp_path, name, glue, classes
     task = Task(name, classes, pair=False, metric="accuracy", submission="glue")
     labels = [classes[1], classes[0], classes[1]]
     in_glue_s_spelling = Formats(glue_tasks={name: glue or name}).render(task, "test", ROWS, labels)
-    file, expected, cleaning = tmp_path / "labels.tsv", rows_of(), CleaningSteps()
+    file, expected, cleaning = tmp_path / "labels.tsv", rows_of(), Cleaning()
     for content in (in_glue_s_spelling, FORMATS["glue"].render(ROWS, labels)):
         file.write_bytes(content)
         read = read_labels(str(file), task=task, layout=Table(), expected=expected, cleaning=cleaning, glue=glue)
@@ -171,9 +171,7 @@ def test_a_file_in_no_known_layout_is_told_by_the_task_s_own(tmp_path):
 def test_labels_may_be_a_parquet_file(tmp_path):
     file = tmp_path / "labels.parquet"
     pd.DataFrame({"label": ["calm", "glad", "glad"], "id": ["3", "5", "7"]}).to_parquet(file)
-    labels = read_labels(
-        str(file), task=MOOD, layout=Competition(pair=False), expected=rows_of(), cleaning=CleaningSteps()
-    )
+    labels = read_labels(str(file), task=MOOD, layout=Competition(pair=False), expected=rows_of(), cleaning=Cleaning())
     assert labels.tolist() == [1, 0, 1]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tutti.config.load import load_recipe
 from tutti.config.names import shipped_names
-from tutti.ensembling.pseudo import Labelling
+from tutti.config.recipe import PseudoLabels
 from tutti.errors import StudyError
 from tutti.outputs.election.members import Rule
 from tutti.outputs.pseudo.labels import write_pseudo_labels
@@ -28,7 +28,7 @@ def arguments(study, out, *, labelling=None, **changes):
         "validation": study.validation(),
         "pools": {name: pool(study, name) for name in ("emotion", "CoLA")},
     }
-    plain["labelling"] = Labelling(**{"threshold": 0.8, "max_drift": None, **(labelling or {})})
+    plain["labelling"] = PseudoLabels(**{"threshold": 0.8, "max_drift": None, **(labelling or {})})
     return {**plain, "out": out, **changes}
 
 

@@ -52,11 +52,6 @@ def test_a_recipe_may_name_the_methods_that_there_are_and_no_other():
         ("members: {diversity: 1}", "members.diversity must be below 1; got 1"),
         ("decision: ofsets", "decision must be one of argmax, offsets; got 'ofsets'; did you mean 'offsets'"),
         ("pseudo_labels: {select: al}", "pseudo_labels.select must be one of threshold, quantile, prior, all"),
-        (
-            "pseudo_labels: {select: all, threshold: 0.9}",
-            "pseudo_labels must have no `threshold` with `select: all`, which does not look at it",
-        ),
-        ("pseudo_labels: {share: 0.3}", "pseudo_labels must have no `share` with `select: threshold`"),
         ("calibration: yes", "calibration must be one of none, temperature; got 'yes'"),
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tutti.ensembling.pseudo import Labelling
+from tutti.config.recipe import PseudoLabels
 from tutti.errors import StudyError
 from tutti.outputs.election.members import Rule
 from tutti.outputs.pseudo.pool import Pool
@@ -43,11 +43,11 @@ def pool_of(study, task) -> Pool:
     )
 
 
-SURE = Labelling(threshold=0.9, max_drift=None)
+SURE = PseudoLabels(threshold=0.9, max_drift=None)
 BEST = Rule(top=3)
 
 
-def section(study, *, tasks: int = 1, labelling: Labelling = SURE, rule: Rule = BEST):
+def section(study, *, tasks: int = 1, labelling: PseudoLabels = SURE, rule: Rule = BEST):
     """The ensemble's part, of the first tasks alone."""
     chosen = study.tasks[:tasks]
     validation = {
@@ -206,12 +206,12 @@ def test_classes_that_nobody_can_know_are_told_apart_by_chance_alone(make_finish
 @pytest.mark.parametrize(
     ("labelling", "sentence"),
     [
-        (Labelling("all", max_drift=None), "Every row is labelled: 150 of 150 unlabelled rows."),
+        (PseudoLabels(select="all", max_drift=None), "Every row is labelled: 150 of 150 unlabelled rows."),
         (
-            Labelling("quantile", share=0.1, max_drift=None),
+            PseudoLabels(select="quantile", share=0.1, max_drift=None),
             "Of each class the surest 0.1 of the eligible rows are labelled: 1",
         ),
-        (Labelling("all", max_drift=0.0), "no file is written of them"),
+        (PseudoLabels(select="all", max_drift=0.0), "no file is written of them"),
     ],
 )
 def test_the_page_says_what_the_recipe_labels(make_finished, tmp_path, labelling, sentence):
@@ -270,7 +270,7 @@ def test_who_has_no_weight_disputes_nothing(make_finished, tmp_path):
 
 def test_a_temperature_that_cannot_be_fitted_costs_the_page_nothing_but_the_pseudo_labels(make_finished, tmp_path):
     study, soft = make_finished(3, validation=15), replace(SURE, labels="soft")
-    part = section(study, labelling=soft, rule=replace(BEST, calibration="temperature"))
+    part = section(study, labelling=soft, rule=BEST.model_copy(update={"calibration": "temperature"}))
     assert part.tasks[0].pseudo is None
     assert "Too few validation rows of different texts (15 in all)" in page_of(study, tmp_path, vote=part)
 
@@ -319,7 +319,7 @@ def regression(tmp_path, truth):
         tasks=[task],
         bank=bank,
         rule=Rule(top=3),
-        labelling=Labelling(),
+        labelling=PseudoLabels(),
         pools={},
         validation={"warmth": pd.DataFrame({"id": ids, "text": "a", "text_b": [f"b {n}" for n in range(len(ids))]})},
     )

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tutti.config.study import Cleaning
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.errors import StudyError
 from tutti.outputs.election.studies import check_together
 from tutti.outputs.pseudo.pool import pools
-from tutti.tasks.build import CleaningSteps, ExtraRows, TaskSpec
+from tutti.tasks.build import ExtraRows, TaskSpec
 from tutti.tasks.layouts.competition import Competition
 
 LAYOUT = Competition()
@@ -28,7 +29,7 @@ def study(tmp_path: Path):
         *,
         extra: list[str] | None = None,
         folds: int | None = None,
-        cleaning: CleaningSteps | None = None,
+        cleaning: Cleaning | None = None,
         tasks: str = "A",
         seed: int = 0,
         shared: bool = True,
@@ -48,7 +49,7 @@ def study(tmp_path: Path):
             metric="macro_f1",
             submission="csv",
             extra_train=(ExtraRows(written("extra", extra), 1.0, LAYOUT),) if extra else (),
-            cleaning=cleaning or CleaningSteps(),
+            cleaning=cleaning or Cleaning(),
         )
         share = None if folds else 0.2
 
@@ -91,7 +92,7 @@ def test_a_study_that_composes_its_texts_in_another_way_is_refused_since_no_text
 
 def test_a_text_that_another_study_cleans_in_another_way_is_known_again(study):
     one, spec = study("one")
-    other, _ = study("other", extra=["0\tpool 0!!\tyes"], cleaning=CleaningSteps(repeated_punctuation=True))
+    other, _ = study("other", extra=["0\tpool 0!!\tyes"], cleaning=Cleaning(repeated_punctuation=True))
     assert other.rows("A", "train")["text"].tolist()[-1] == "pool 0!"
     assert pools(one, [spec])["A"].seen.tolist() == [False, False, True]
     assert pools(one, [spec], others=[other])["A"].seen.tolist() == [True, False, True]

@@ -13,7 +13,7 @@ import pytest
 from scorers import score
 
 from tutti.bank.bank import Bank
-from tutti.ensembling.pseudo import Labelling
+from tutti.config.recipe import PseudoLabels
 from tutti.errors import StudyError
 from tutti.outputs.election.ensemble import write_ensemble
 from tutti.outputs.election.members import Rule, elect, votes
@@ -212,7 +212,7 @@ def pseudo(bank: Bank, out: Path, names: tuple[str, ...], select: str = "thresho
         pools={name: Pool(rows, seen, prior, Glue(name), ".tsv", "5" * 64) for name in names},
         bank=bank,
         rule=Rule(top=3),
-        labelling=Labelling(select, threshold=0.5, max_drift=None),
+        labelling=PseudoLabels(select=select, threshold=0.5, max_drift=None),
         out=out,
     )
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tutti.config.study import TaskConfig
+from tutti.config.study import Cleaning, TaskConfig
 from tutti.errors import TaskFileError
-from tutti.tasks.build import CleaningSteps, ExtraRows, new_rows_layout, task_spec, task_specs
+from tutti.tasks.build import ExtraRows, new_rows_layout, task_spec, task_specs
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
@@ -78,7 +78,7 @@ def test_cleaning_and_extra_files_pass_through_and_broken_rows_reach_the_layout(
     spec = task_spec(
         "A", config(layout="competition", cleaning={"emoji": "zh", "broken_rows": True}, extra_train=extra)
     )
-    assert spec.cleaning == CleaningSteps(emoji="zh", broken_rows=True)
+    assert spec.cleaning == Cleaning(emoji="zh", broken_rows=True)
     assert spec.layout == Competition(pair=False, repair=True)
     assert task_spec("QQP", config(layout="glue", cleaning={"broken_rows": True})).layout == Glue("QQP", repair=True)
     assert spec.extra_train == (ExtraRows(Path("/more.csv"), 0.5, spec.extra_layout),)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tutti.config.study import OwnMetric
 from tutti.errors import ConfigError
 from tutti.tasks.metrics import Metric, check_fits, own_metric, ship
-from tutti.tasks.task import OwnMetric
 
 LABELS, LIKELY = np.array([0, 1, 1]), np.array([[0.8, 0.2], [0.4, 0.6], [0.7, 0.3]])
 GOOD = "def share(labels, predictions):\n    return (predictions.argmax(axis=1) == labels).mean()\n"
@@ -21,7 +21,7 @@ GOOD = "def share(labels, predictions):\n    return (predictions.argmax(axis=1) 
 def own(folder: Path, source: str, *, function: str = "share", higher: bool = True) -> Metric:
     file = folder / "metric.py"
     file.write_text(source)
-    return own_metric(OwnMetric(file=str(file), function=function, needs="probabilities", higher_is_better=higher))
+    return own_metric(OwnMetric(file=file, function=function, needs="probabilities", higher_is_better=higher))
 
 
 def score(metric: Metric) -> float:
@@ -73,7 +73,7 @@ def test_the_copy_of_the_file_serves_other_processes_once_the_own_file_is_gone(t
     (tmp_path / "own").mkdir()
     file = tmp_path / "own" / "metric.py"
     file.write_text(GOOD)
-    config = OwnMetric(file=str(file), function="share", needs="probabilities", higher_is_better=True)
+    config = OwnMetric(file=file, function="share", needs="probabilities", higher_is_better=True)
     shipped = ship(config, tmp_path / "data")
     assert ship(config, tmp_path / "data") == shipped
     file.write_text("def share(labels, predictions):\n    return 0\n")

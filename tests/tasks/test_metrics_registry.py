@@ -11,7 +11,6 @@ import pytest
 from tutti.config.metric_facts import nearest_metric
 from tutti.errors import ConfigError
 from tutti.tasks.metrics import METRICS, Metric, check_fits, fits, metrics_to_log
-from tutti.tasks.metrics.registry import _functions
 
 DOCS = Path(__file__).parents[2] / "docs" / "tasks.md"
 LABELS = np.array([[1, 0, 1], [0, 1, np.nan], [1, 1, np.nan], [0, 0, np.nan]], dtype=np.float32)
@@ -25,10 +24,6 @@ def predicted(metric: Metric, likely: np.ndarray) -> np.ndarray:
 
 def of_kind(kind: str) -> list[str]:
     return [name for name, metric in METRICS.items() if kind in metric.kinds]
-
-
-def test_no_function_is_without_facts() -> None:
-    assert {name for name, _ in _functions()} == METRICS.keys()
 
 
 def test_metrics_travel_to_other_processes() -> None:

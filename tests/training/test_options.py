@@ -109,8 +109,6 @@ def test_a_search_space_varies_weights_of_single_tasks() -> None:
     assert not _space_faults({"task_weights.a.b": weight})
     choices: dict[str, object] = {"type": "categorical", "choices": [1, 2]}
     assert not training_faults({"task_sampling": "weights"}, {"sampling_weights.lora_r": choices})
-    (fault,) = _space_faults({"sampling_weights.a": weight})
-    assert "search_space.sampling_weights.a must be used with `task_sampling`: weights" in fault
     for wrong in ({"type": "uniform", "low": 0.0, "high": 1.0}, {"type": "categorical", "choices": [0.0, 1.0]}):
         (fault,) = _space_faults({"task_weights.a": wrong})
         assert "must be above 0; got 0.0;" in fault

@@ -36,10 +36,12 @@ def written(value: Any) -> str:
 
 def applies(distribution: Distribution, values: Values) -> bool:
     """Whether the condition of a key holds for the values of the keys before it and of those under ``training:``."""
-    return all(
-        name in values and any(same(values[name], value) for value in wanted)
-        for name, wanted in distribution.when.items()
-    )
+    return all(meets(distribution, name, values) for name in distribution.when)
+
+
+def meets(distribution: Distribution, name: str, values: Values) -> bool:
+    """Whether the key ``name`` has one of the values that the condition of a key asks for."""
+    return name in values and any(same(values[name], value) for value in distribution.when[name])
 
 
 def drawing_order(space: Mapping[str, Distribution]) -> list[str]:
@@ -69,7 +71,6 @@ def condition_faults(
     fixed: Values,
     *,
     known: Mapping[str, Any],
-    begun: bool,
     what: Callable[[str], str],
 ) -> list[Fault]:
     """A fault for each condition that names an unknown key or a value that its key cannot have, and for a cycle.
@@ -77,7 +78,6 @@ def condition_faults(
     Args:
         space: the valid distributions.
         known: all distributions of the file. Conditions on an invalid one are not checked.
-        begun: whether the study has begun. A key that none of its trials draws has to stay then, and is no fault.
     """
     faults = []
     for key, distribution in space.items():
@@ -85,11 +85,7 @@ def condition_faults(
             place = what(f"search_space.{key}.when.{name}")
             if name in space:
                 faults += _value_faults(place, name, space[name], wanted)
-            elif name in known:
-                continue
-            elif name in fixed:
-                faults += [] if begun else _fixed_faults(place, name, fixed[name], wanted, key=key)
-            else:
+            elif name not in known and name not in fixed:
                 rule = "name a key that the search space varies or training: sets"
                 remedy = nearest(
                     name, [*known, *fixed], otherwise=f"add it to training:, or take {name} out of `when:`"
@@ -116,17 +112,6 @@ def _value_faults(place: str, name: str, distribution: Distribution, wanted: tup
         for value in wanted
         if not any(same(value, choice) for choice in distribution.choices)
     ]
-
-
-def _fixed_faults(place: str, name: str, value: Any, wanted: tuple[Any, ...], *, key: str) -> list[Fault]:
-    """The fault of a condition that no trial can meet, as ``training:`` sets its key to another value."""
-    if any(same(value, each) for each in wanted):
-        return []
-    rule = f"be {quoted(value)}, as training.{name} is, or no trial would draw {key}"
-    remedy = f"change one of the two, or take {key} out of the search space"
-    if isinstance(value, str):
-        remedy = nearest(written(wanted[0]), [value], otherwise=remedy)
-    return [Fault(place, rule, " or ".join(map(quoted, wanted)), remedy)]
 
 
 def quoted(value: Any) -> str:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tutti.config.metric_facts import FACTS, KIND_WORDS, kind_fault, kind_of, kinds_of
-from tutti.config.paths import has_begun
-from tutti.config.raw import metric_of, metrics_of, objective_weights_of, section, tasks_of
-from tutti.config.search_facts import SCHEDULERS
-from tutti.config.stages import STAGES
+from tutti.config.raw import metric_of, objective_weights_of, section, tasks_of
+from tutti.config.space import sound_distributions
+from tutti.config.stages import STAGES, WEIGHTS
 from tutti.config.study import CHANGING, TEXTS, Search
 from tutti.config.training import LIMIT_KEYS
 from tutti.config.yaml_file import show
@@ -22,12 +21,36 @@ MIN_POPULATION = 4  # trials, of which an exchange replaces one
 
 
 def task_name_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
-    """A fault where a task of a new study has the name under which MLflow shows the metrics of optimizer steps."""
+    """A fault where a task has the name under which MLflow shows the metrics of optimizer steps."""
     names = [name for name in tasks_of(raw) if name.lower() == "train"]
-    if not names or has_begun(raw):
+    if not names:
         return []
     rule = "have no task 'train', as MLflow names the optimizer steps"
     return [Fault(what("tasks"), rule, repr(names[0]), "rename the task")]
+
+
+def unknown_task_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each task that weights, in whatever section, or groups name and the study does not have."""
+    tasks, training = section(raw, "tasks"), section(raw, "training")
+    stages = training.get(STAGES)
+    by_task = {"split.group": section(raw, "split").get("group"), "objective_weights": raw.get("objective_weights")}
+    by_task |= {f"training.{key}": training.get(key) for key in WEIGHTS}
+    for index, stage in enumerate(stages if isinstance(stages, list | tuple) else ()):
+        by_task |= {f"training.{STAGES}.{index}.{key}": stage.get(key) for key in WEIGHTS if isinstance(stage, dict)}
+    named = [(place, name) for place, names in by_task.items() if isinstance(names, dict) for name in names]
+    for key in map(str, section(raw, "search_space")):
+        weights, _, name = key.partition(".")
+        named += [(f"search_space.{weights}", name)] if name and weights in WEIGHTS else []
+    return [
+        Fault(
+            what(f"{place}.{name}"),
+            "name a task of the study",
+            repr(name),
+            nearest(str(name), list(tasks), otherwise=f"name one of {', '.join(tasks)}"),
+        )
+        for place, name in named
+        if tasks and name not in tasks
+    ]
 
 
 def fold_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
@@ -57,10 +80,6 @@ def split_column_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -
     """
     split, tasks = section(raw, "split"), tasks_of(raw)
     group, faults = split.get("group"), []
-    for name in group if isinstance(group, dict) else ():
-        if tasks and name not in tasks:
-            remedy = nearest(name, list(tasks), otherwise=f"name one of {', '.join(tasks)}")
-            faults.append(Fault(what(f"split.group.{name}"), "name a task of the study", repr(name), remedy))
     for name, task in tasks.items():
         if task.get("layout") not in ("competition", "glue"):
             continue
@@ -78,44 +97,12 @@ def split_column_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -
 
 
 def objective_weight_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
-    """A fault for each weight of a task that the study does not have, and where no task has a weight above 0."""
-    tasks, faults = tasks_of(raw), []
-    for name in section(raw, "objective_weights") if tasks else ():
-        if name not in tasks:
-            remedy = nearest(str(name), list(tasks), otherwise=f"name one of {', '.join(tasks)}")
-            faults.append(Fault(what(f"objective_weights.{name}"), "name a task of the study", repr(name), remedy))
+    """A fault where no task has a weight above 0."""
     weights = objective_weights_of(raw)
-    if weights and not any(weights.values()):
-        rule, remedy = "be above 0 for a task at least, whose score trials are compared by", "raise one"
-        faults.append(Fault(what("objective_weights"), rule, "0 for every task", remedy))
-    return faults
-
-
-def target_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
-    """A fault where no trial can reach ``search.target_score``, such as 85 where scores are from 0 to 1.
-
-    The score of a trial is the weighted mean of its tasks' metrics.
-    """
-    target = section(raw, "search").get("target_score")
-    metrics = list(metrics_of(raw).values())
-    if isinstance(target, bool) or not isinstance(target, int | float) or not metrics:
+    if not weights or any(weights.values()):
         return []
-    if not all(isinstance(metric, str) and metric in FACTS for metric in metrics):
-        return []  # the range of one's own metric is not known
-    facts = [FACTS[metric] for metric in metrics]
-    bests = [each.best for each in facts if each.best is not None]
-    weights = [*objective_weights_of(raw).values()]
-    if len(bests) < len(facts) or not any(weights):
-        return []
-    best = sum(best * weight for best, weight in zip(bests, weights, strict=True)) / sum(weights)
-    if target <= best:
-        return []
-    mean = "" if len(metrics) == 1 else "the mean of " if len(set(weights)) == 1 else "the weighted mean of "
-    rule = f"be at most {best:g}, the best that {mean}{', '.join(metrics)} can be"
-    if not all(each.higher_is_better for each in facts):
-        rule += ", where what is better lower counts with a minus"
-    remedy = f"write {target / 100:g} for {target:g} %" if 1 < target <= 100 * best else "lower it"
-    return [Fault(what("search.target_score"), rule, f"{target:g}", remedy)]
+    rule, remedy = "be above 0 for a task at least, whose score trials are compared by", "raise one"
+    return [Fault(what("objective_weights"), rule, "0 for every task", remedy)]
 
 
 def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
@@ -177,45 +164,19 @@ def precision_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> l
     """A fault for each precision of GPUs alone that all trials would have although their workers have none."""
     if section(raw, "resources").get("gpus_per_worker", 0) != 0:
         return []
-    training, space = section(raw, "training"), section(raw, "search_space")
+    training, space = section(raw, "training"), sound_distributions(raw.get("search_space"))
     faults = []
     for key in ("fp16", "tf32"):
         place, values = f"training.{key}", [training.get(key)]
         if key in space:
-            distribution = space[key] if isinstance(space[key], dict) and not space[key].get("when") else {}
-            choices = distribution.get("choices")
-            place, values = f"search_space.{key}", list(choices) if isinstance(choices, list | tuple) else []
+            distribution = space[key]
+            values = [] if distribution.when else [value for _, value in distribution.checked]
+            place = f"search_space.{key}"
         if values and all(value is True for value in values):
             rule = "be left out where resources.gpus_per_worker is 0, since a CPU does not compute in it"
             remedy = "give each worker a GPU, or take it out: a trial finds the fastest precision by itself"
             faults.append(Fault(what(place), rule, "true", remedy))
     return faults
-
-
-def scheduler_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
-    """A fault for each setting of another scheduler than the study's. ``none`` switches any off, with its settings.
-
-    A setting with its default value counts as absent, because a study file written by Tutti has all keys.
-    """
-    search, defaults = section(raw, "search"), Search()
-    by_default = defaults.scheduler if search.get("objectives", ["score"]) == ["score"] else "none"
-    scheduler = str(search.get("scheduler", by_default))
-    users: dict[str, list[str]] = {}
-    for name, facts in SCHEDULERS.items():
-        for key in facts.settings:
-            users.setdefault(key, []).append(name)
-    return [
-        Fault(
-            what(f"search.{key}"),
-            f"be used with the scheduler {' or '.join(names)} only",
-            f"{show(search[key])} with the scheduler {scheduler}",
-            "take it out, or name another scheduler",
-        )
-        for key, names in users.items()
-        if search.get(key, getattr(defaults, key)) != getattr(defaults, key)
-        and scheduler in SCHEDULERS
-        and scheduler not in (*names, "none")
-    ]
 
 
 def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:

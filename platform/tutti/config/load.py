@@ -19,30 +19,27 @@ from tutti.config.cross_checks import (
     population_faults,
     precision_faults,
     report_faults,
-    scheduler_faults,
     split_column_faults,
-    target_faults,
     task_name_faults,
+    unknown_task_faults,
     worker_faults,
 )
 from tutti.config.folder import StudyFolder
 from tutti.config.layouts import layout_faults
-from tutti.config.metric_facts import name_of
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
 from tutti.config.objective_weights import listed, proportional
 from tutti.config.paths import absolute, has_begun, missing_file, older_folders, resolve_paths
 from tutti.config.pydantic_faults import faults_of
-from tutti.config.raw import metrics_of, objective_weights_of, section
+from tutti.config.raw import section
 from tutti.config.recipe import Recipe
 from tutti.config.search import search_faults
 from tutti.config.space import FIELDS, Distribution, sound_distributions
 from tutti.config.stages import STAGES, WEIGHTS
 from tutti.config.study import StudyConfig
-from tutti.config.task_keys import task_key_faults
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
 from tutti.errors import ConfigError, Fault, nearest
 
-CheckTraining = Callable[[Mapping[str, Any], Mapping[str, Distribution], str, bool], Iterable[Fault]]
+CheckTraining = Callable[[Mapping[str, Any], Mapping[str, Distribution], str], Iterable[Fault]]
 _SPACE = "search_space"
 # Mappings whose values have no keys of their own, so that all of what follows in a dotted key is one key.
 _FLAT = re.compile(rf"objective_weights|search\.enqueue\.\d+|{_SPACE}\..+\.when|training\.(.+\.)?({'|'.join(WEIGHTS)})")
@@ -61,9 +58,8 @@ def load_study(
         path: the YAML file, or its content. Paths in it, and in ``overrides``, are relative to its folder, or to the
             current one.
         overrides: the arguments of ``--set``, each ``dotted.key=value`` with the value as YAML; null removes the key.
-        check_training: called with the ``training`` mapping, the valid distributions of the search space, the file's
-            name as shown in messages, and whether the study has begun. Its faults, ``FILE: training.KEY``, are reported
-            with all others.
+        check_training: called with the ``training`` mapping, the valid distributions of the search space, and the
+            file's name as shown in messages. Its faults, ``FILE: training.KEY``, are reported with all others.
         shared: whether the study will run on a cluster whose storage this machine may not have mounted: if
             ``storage.path`` does not exist here, nothing below it has to.
 
@@ -82,21 +78,18 @@ def load_study(
     faults += _odd_values(raw, places)
     raw, path_faults = resolve_paths(raw, folder=folder, what=places.what, shared=shared)
     faults += path_faults + _recipe_faults(raw, folder, places)
-    faults += _older_faults(raw, places)
     checks = (
         layout_faults,
         task_name_faults,
+        unknown_task_faults,
         fold_faults,
         split_column_faults,
-        task_key_faults,
         objective_weight_faults,
         search_faults,
-        target_faults,
         kind_faults,
         report_faults,
         worker_faults,
         precision_faults,
-        scheduler_faults,
         population_faults,
     )
     for check in checks:
@@ -104,13 +97,12 @@ def load_study(
     config = None
     try:
         config = StudyConfig.model_validate(raw)
+        faults += _older_faults(config, raw, places)
     except ValidationError as error:
         faults = _merged(faults, faults_of(error, raw=raw, model=StudyConfig, what=places.what))
     if check_training:
         distributions = sound_distributions(raw.get(_SPACE))
-        faults += map(
-            places.relocated, check_training(section(raw, "training"), distributions, places.file, has_begun(raw))
-        )
+        faults += map(places.relocated, check_training(section(raw, "training"), distributions, places.file))
     if faults or config is None:
         raise ConfigError(*map(places.with_way_out, faults))
     return config
@@ -348,36 +340,31 @@ def _recipe_faults(raw: dict[str, Any], folder: Path, places: _Places) -> list[F
     return []
 
 
-def _older_faults(raw: Mapping[str, Any], places: _Places) -> list[Fault]:
+def _older_faults(study: StudyConfig, raw: Mapping[str, Any], places: _Places) -> list[Fault]:
     """A fault for each warm-start study that cannot be read, or has other tasks, metrics or objectives.
 
     None once the study has trials: it has copies of theirs then.
     """
-    if has_begun(raw, trials=True):
-        return []
-    own = {name: name_of(metric) for name, metric in metrics_of(raw).items()}
+    metrics = {name: task.metric_name for name, task in study.tasks.items()}
     faults: list[Fault] = []
-    for index, folder in older_folders(raw).items():
+    for index, folder in older_folders(raw).items() if not has_begun(raw, trials=True) else ():
         try:
             older = parse_study(StudyFolder(folder).study_file)
         except ConfigError as error:
             faults += error.faults
             continue
-        metrics = {name: task.metric_name for name, task in older.tasks.items()}
-        objectives = section(raw, "search").get("objectives", ["score"])
-        measured = {"score", *older.search.objectives}
-        if isinstance(objectives, list) and not measured.issuperset(map(str, objectives)):
-            rule = f"have measured this study's objectives, {', '.join(map(str, objectives))}"
+        theirs = {name: task.metric_name for name, task in older.tasks.items()}
+        remedy = "name a study that has them, or take it out"
+        if not {"score", *older.search.objectives}.issuperset(study.search.objectives):
+            rule = f"have measured this study's objectives, {', '.join(study.search.objectives)}"
             got, remedy = ", ".join(older.search.objectives), "take it out, or the objectives that it has not"
-            faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, got, remedy))
-        elif metrics != own:
-            rule = f"have this study's tasks and metrics, {_listed(own)}"
-            remedy = "name a study that has them, or take it out"
-            faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, _listed(metrics), remedy))
-        elif (weights := objective_weights_of(raw)) and not proportional(weights, older.weights):
-            rule = f"have this study's objective_weights, {listed(weights)}"
-            remedy = "name a study that has them, or take it out"
-            faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, listed(older.weights), remedy))
+        elif theirs != metrics:
+            rule, got = f"have this study's tasks and metrics, {_listed(metrics)}", _listed(theirs)
+        elif not proportional(study.weights, older.weights):
+            rule, got = f"have this study's objective_weights, {listed(study.weights)}", listed(older.weights)
+        else:
+            continue
+        faults.append(Fault(places.what(f"search.warm_start.{index}"), rule, got, remedy))
     return faults
 
 

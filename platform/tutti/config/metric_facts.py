@@ -6,8 +6,8 @@ The config, the documentation and the functions of ``tutti.tasks.metrics`` all t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from tutti.errors import Fault, nearest
@@ -41,6 +41,8 @@ class Facts:
             are the metrics of their order alone.
         fewest_classes, most_classes: numbers of classes that it is limited to, in tasks of classes.
         instead: the metric to use for other numbers of classes.
+        function, options: which function of ``tutti.tasks.metrics`` computes it, of the module that is called as what
+            it ``needs``; by default the one of its name.
     """
 
     name: str
@@ -53,6 +55,8 @@ class Facts:
     fewest_classes: int = 2
     most_classes: int | None = None
     instead: str | None = None
+    function: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def best(self) -> float | None:
@@ -62,23 +66,25 @@ class Facts:
         return None if self.lowest is None else 0.0 - self.lowest
 
 
-def _f_scores(beta: str) -> tuple[Facts, ...]:
+def _f_scores(beta: str) -> Iterator[Facts]:
     """F-beta of classes and labels; ``beta`` as in the names, with "1" for F1."""
-    decided = Facts(name=f"macro_f{beta}", needs="decisions", kinds=_NAMED)
-    return (
-        decided,
-        replace(decided, name=f"micro_f{beta}"),
-        replace(decided, name=f"weighted_f{beta}"),
-        replace(decided, name=f"samples_f{beta}", kinds=("labels",)),
-        replace(decided, name=f"f{beta}", kinds=_CLASSES, most_classes=2, instead=decided.name),
-    )
+    decided = Facts(name="", needs="decisions", kinds=_NAMED, function="f_score")
+    for average in ("macro", "micro", "weighted", "samples", "binary"):
+        options = {"beta": float(beta), "average": average}
+        if average == "binary":
+            binary = replace(decided, name=f"f{beta}", kinds=_CLASSES, most_classes=2, instead=f"macro_f{beta}")
+            yield replace(binary, options=options)
+        else:
+            kinds: tuple[KindName, ...] = ("labels",) if average == "samples" else _NAMED
+            yield replace(decided, name=f"{average}_f{beta}", kinds=kinds, options=options)
 
 
 def _table() -> tuple[Facts, ...]:
     decided = Facts(name="accuracy", needs="decisions", kinds=_CLASSES)
-    kappa = replace(decided, name="cohen_kappa", lowest=-1)
+    kappa = replace(decided, name="cohen_kappa", lowest=-1, function="kappa", options={"power": 0})
     of_order = Facts(name="roc_auc", needs="probabilities", kinds=_NAMED, scale_free=True)
-    top_k = replace(of_order, kinds=_CLASSES, instead="accuracy")
+    map_at = replace(of_order, function="mean_average_precision_at")
+    top_k = replace(of_order, kinds=_CLASSES, instead="accuracy", function="top_k_accuracy")
     of_likelihood = Facts(name="log_loss", needs="probabilities", kinds=_NAMED, higher_is_better=False, highest=None)
     correlation = Facts(name="pearson", needs="values", kinds=_NUMBERS, lowest=-1, scale_free=True)
     error = Facts(name="rmse", needs="values", kinds=_NUMBERS, higher_is_better=False, highest=None)
@@ -88,8 +94,8 @@ def _table() -> tuple[Facts, ...]:
         replace(decided, name="balanced_accuracy"),
         replace(decided, name="matthews", lowest=-1),
         kappa,
-        replace(kappa, name="linear_kappa", kinds=("ordered",)),
-        replace(kappa, name="quadratic_kappa", kinds=("ordered",)),
+        replace(kappa, name="linear_kappa", kinds=("ordered",), options={"power": 1}),
+        replace(kappa, name="quadratic_kappa", kinds=("ordered",), options={"power": 2}),
         *_f_scores("0.5"),
         *_f_scores("2"),
         replace(decided, name="subset_accuracy", kinds=("labels",)),
@@ -99,8 +105,8 @@ def _table() -> tuple[Facts, ...]:
         of_order,
         replace(of_order, name="micro_roc_auc"),
         replace(of_order, name="average_precision"),
-        *(replace(of_order, name=f"map_at_{k}") for k in (3, 5, 10)),
-        *(replace(top_k, name=f"top_{k}_accuracy", fewest_classes=k + 1) for k in (3, 5)),
+        *(replace(map_at, name=f"map_at_{k}", options={"k": k}) for k in (3, 5, 10)),
+        *(replace(top_k, name=f"top_{k}_accuracy", fewest_classes=k + 1, options={"k": k}) for k in (3, 5)),
         correlation,
         replace(correlation, name="spearman"),
         replace(correlation, name="kendall"),
@@ -109,7 +115,7 @@ def _table() -> tuple[Facts, ...]:
         error,
         replace(error, name="mae"),
         Facts(name="neg_mse", needs="values", kinds=_NUMBERS, lowest=None, highest=0),
-        replace(error, name="mcrmse", kinds=("values",)),
+        replace(error, name="mcrmse", kinds=("values",), function="rmse"),  # the mean over columns, as of all of values
     )
 
 
@@ -140,11 +146,6 @@ _OTHER_NAMES: Mapping[str, str] = {
 def names_for(kind: str) -> tuple[str, ...]:
     """The metrics that fit a kind of task."""
     return tuple(name for name, facts in FACTS.items() if kind in facts.kinds)
-
-
-def name_of(metric: Any) -> Any:
-    """How a metric of a raw study file is called: one's own by its function."""
-    return metric.get("function") if isinstance(metric, Mapping) else metric
 
 
 def kinds_of(metric: Any) -> tuple[KindName, ...]:

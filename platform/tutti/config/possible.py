@@ -27,8 +27,8 @@ def possible_values(study: StudyConfig, name: str, stage: str = "") -> Iterator[
     fixed, space = fixed_values(study.training), study.search_space.root
     for key in dict.fromkeys((f"{stage}{name}", name)):
         if distribution := space.get(key):
-            values = distribution.choices if isinstance(distribution, Categorical) else (distribution.high,)
-            yield from ((f"search_space.{key}", value) for value in values)
+            values = distribution.checked if isinstance(distribution, Categorical) else distribution.checked[-1:]
+            yield from ((f"search_space.{key}", value) for _, value in values)
             if not distribution.when:
                 return
         if key in fixed:
@@ -39,17 +39,8 @@ def possible_values(study: StudyConfig, name: str, stage: str = "") -> Iterator[
 
 def possible_limits(study: StudyConfig) -> set[TextLimit]:
     """The limits that trials may have; of a range of lengths the highest one, which has the tokens of all others."""
-    values: dict[str, list[Any]] = {}
-    for key in LIMIT_KEYS:
-        varied, values[key] = study.search_space.root.get(key), [study.training.get(key)]
-        if varied is not None:
-            choices = varied.choices if isinstance(varied, Categorical) else (varied.high,)
-            values[key] = [*choices, *(values[key] if varied.when else [])]
-    combinations = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
-    return {
-        limit_of({key: value for key, value in combination.items() if value is not None})
-        for combination in combinations
-    }
+    values = [[(key, value) for _, value in possible_values(study, key)] for key in LIMIT_KEYS]
+    return {limit_of({key: value for key, value in chosen if value is not None}) for chosen in product(*values)}
 
 
 def varies_as_range(study: StudyConfig, key: str) -> bool:

@@ -38,14 +38,6 @@ _FILE_OR_SETS = (
     "be a file, or a mapping of names to files",
     "write `test: FILE`, or `test: {round1: FILE, round2: FILE}`",
 )
-_OTHER_METRICS = {
-    frozenset(("micro", "f1")): "set accuracy: with one class per row, micro F1 is the same number",
-    frozenset(("weighted", "f1")): "choose accuracy, or macro_f1, in which all classes weigh the same",
-    frozenset(("mcc",)): "set matthews, its name here",
-    frozenset(("mse",)): "set neg_mse, which is the same times -1",
-    frozenset(("rmse",)): "set neg_mse, by which the order of trials is the same",
-}
-"""What to set for a metric by another name, by the words of that name."""
 _BOUNDS = {
     "greater_than": ("above", "gt"),
     "greater_than_equal": ("at least", "ge"),
@@ -98,9 +90,6 @@ def _phrases(details: ErrorDetails, *, keys: Sequence[str], raw: Any, model: typ
         choices = re.findall(r"'([^']*)'", str(context.get("expected") or context["expected_tags"]))
         got = show(context["tag"]) if "tag" in context else got
         meant = str(context.get("tag", details["input"]))
-        words = frozenset(re.findall(r"[a-z0-9]+", meant.lower()))
-        if "accuracy" in choices and words in _OTHER_METRICS:
-            return f"be one of {', '.join(choices)}", got, _OTHER_METRICS[words]
         return f"be one of {', '.join(choices)}", got, nearest(meant, choices, otherwise="choose one of them")
     if kind == "union_tag_not_found":
         rule = "be given: uniform, log_uniform, int or categorical"

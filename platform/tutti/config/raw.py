@@ -30,8 +30,3 @@ def objective_weights_of(raw: Mapping[str, Any]) -> dict[str, float]:
     weights = {name: named.get(name, 1.0) for name in tasks_of(raw)}
     sound = all(type(each) in (int, float) and 0 <= each < float("inf") for each in weights.values())
     return weights if sound else {}
-
-
-def metrics_of(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The metric of each task."""
-    return {name: metric_of(task) for name, task in tasks_of(raw).items()}

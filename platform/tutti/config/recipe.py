@@ -33,21 +33,25 @@ class Members(Strict):
 
 
 class PseudoLabels(Strict):
-    """Which unlabelled rows get a label, and which; see ``tutti.ensembling.pseudo.Labelling``."""
+    """Which unlabelled rows get a label, and which.
+
+    Attributes:
+        select: ``threshold`` takes rows with at least the confidence ``threshold``; ``quantile`` takes the most
+            confident ``share`` of each class (class-balanced self-training, Zou et al. 2018); ``prior`` takes the most
+            confident rows of each class, in total ``share`` of the candidates with the class shares of the training
+            rows, or fewer if a class has fewer rows; ``all`` takes every row.
+        agreement: minimum share of members that predict the label themselves, for every ``select``.
+        labels: ``hard`` for the most likely class, ``soft`` for the probabilities.
+        max_drift: maximum absolute difference of a class's share among the labels from its share among the training
+            rows; none for no limit.
+    """
 
     select: Literal["threshold", "quantile", "prior", "all"] = "threshold"
-    threshold: Annotated[float, Field(gt=0, le=1)] = 0.99  # threshold: minimum confidence of the ensemble
-    share: Annotated[float, Field(gt=0, le=1)] = 0.5  # quantile: share of each class's rows; prior: of all candidates
-    agreement: Annotated[float, Field(ge=0, le=1)] = 0.0  # minimum share of members that predict the label themselves
-    labels: Literal["hard", "soft"] = "hard"  # soft: a probability for each class
-    max_drift: Annotated[float, Field(gt=0, le=1)] | None = 0.05  # of a class's share from that in the training rows
-
-    @model_validator(mode="after")
-    def _no_idle_keys(self) -> PseudoLabels:
-        for key, users in (("threshold", ("threshold",)), ("share", ("quantile", "prior"))):
-            if key in self.model_fields_set and self.select not in users:
-                raise ValueError(f"have no `{key}` with `select: {self.select}`, which does not look at it")
-        return self
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.99
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    agreement: Annotated[float, Field(ge=0, le=1)] = 0.0
+    labels: Literal["hard", "soft"] = "hard"
+    max_drift: Annotated[float, Field(gt=0, le=1)] | None = 0.05
 
 
 class SoupRule(Strict):

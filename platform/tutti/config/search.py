@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from itertools import islice
 from typing import Any, get_args
 
 from tutti.config.conditions import Values, applies, condition_faults, fixed_values, quoted, same, written
-from tutti.config.paths import has_begun
 from tutti.config.points import grid, is_finite, value_fault
 from tutti.config.raw import section
 from tutti.config.search_facts import LEARNING, SAMPLERS
@@ -25,43 +23,28 @@ What = Callable[[str], str]
 
 def search_faults(raw: Mapping[str, Any], *, what: What) -> list[Fault]:
     """A fault for each distribution, condition, point, or budget that does not fit the search space as a whole."""
-    known, search, begun = section(raw, "search_space"), section(raw, "search"), has_begun(raw)
+    known, search = section(raw, "search_space"), section(raw, "search")
     space, fixed = sound_distributions(known), fixed_values(raw.get("training"))
-    faults = _distribution_faults(space, what)
-    faults += condition_faults(space, fixed, known=known, begun=begun, what=what)
+    faults = []
+    for key, distribution in space.items():
+        if isinstance(distribution, Categorical):
+            faults += _choice_faults(what(f"search_space.{key}.choices"), distribution.choices)
+    faults += condition_faults(space, fixed, known=known, what=what)
     if not faults:
         faults += _enqueue_faults(search.get("enqueue"), space, fixed, known=known, what=what)
         if search.get("sampler") == "grid" and len(space) == len(known):
-            faults += _grid_faults(search, space, fixed, begun=begun, what=what)
-    faults += _objective_faults(search, begun=begun, what=what)
+            faults += _grid_faults(search, space, fixed, what=what)
+    faults += _objective_faults(search, what=what)
     trials = search.get("trials", Search().trials)
     if raw.get("search_space", {}) == {} and type(trials) in (int, float) and trials > 1:
         rule = "be 1 without a search space, as all trials would be the same"
         remedy = "add `search_space: small` or another one, or set it to 1"
-        remedy = "give `study:` another name, and add `search_space: small` or another one" if begun else remedy
         faults.append(Fault(what("search.trials"), rule, str(trials), remedy))
     sampler = search.get("sampler", Search().sampler)
     if search.get("warm_start") and sampler not in LEARNING and isinstance(sampler, str):
         rule = f"go with a sampler that learns from trials: {', '.join(LEARNING)}"
         remedy = "name one of these as search.sampler, or take search.warm_start out"
         faults.append(Fault(what("search.warm_start"), rule, f"the sampler {sampler}", remedy))
-    return faults
-
-
-def _distribution_faults(space: Mapping[str, Distribution], what: What) -> list[Fault]:
-    """A fault for each step that is wider than its range, and for each repeated choice."""
-    faults = []
-    for key, distribution in space.items():
-        if isinstance(distribution, Categorical):
-            faults += _choice_faults(what(f"search_space.{key}.choices"), distribution.choices)
-        elif distribution.step is not None:
-            low, high, step = (
-                Decimal(str(number)) for number in (distribution.low, distribution.high, distribution.step)
-            )
-            if step > high - low:
-                rule = f"be at most high - low, {high - low:g}, or every trial has the same value"
-                remedy = "lower it, or widen the range"
-                faults.append(Fault(what(f"search_space.{key}.step"), rule, f"{step:g}", remedy))
     return faults
 
 
@@ -76,7 +59,7 @@ def _choice_faults(place: str, choices: tuple[Any, ...]) -> list[Fault]:
     return faults
 
 
-def _objective_faults(search: Mapping[str, Any], *, begun: bool, what: What) -> list[Fault]:
+def _objective_faults(search: Mapping[str, Any], *, what: What) -> list[Fault]:
     """Faults of objectives that are known ones, and of settings that do not go with them."""
     objectives = search.get("objectives")
     if not isinstance(objectives, list | tuple) or not objectives or not set(map(str, objectives)) <= {*OBJECTIVES}:
@@ -87,7 +70,7 @@ def _objective_faults(search: Mapping[str, Any], *, begun: bool, what: What) -> 
     if not {"score", "gain"} & {*objectives}:
         rule, remedy = "have score or gain among them, or the least training would be the best", "add score"
         faults.append(Fault(what("search.objectives"), rule, listed, remedy))
-    if [*objectives] != ["score"] and search.get("scheduler", "none") != "none" and not begun:
+    if [*objectives] != ["score"] and search.get("scheduler", "none") != "none":
         rule = "be none with other objectives: a scheduler sees the score alone, and would stop trials for it"
         remedy = "take it out, or have the objective score alone"
         faults.append(Fault(what("search.scheduler"), rule, str(search["scheduler"]), remedy))
@@ -103,7 +86,7 @@ def _objective_faults(search: Mapping[str, Any], *, begun: bool, what: What) -> 
 
 
 def _grid_faults(
-    search: Mapping[str, Any], space: Mapping[str, Distribution], fixed: Values, *, begun: bool, what: What
+    search: Mapping[str, Any], space: Mapping[str, Distribution], fixed: Values, *, what: What
 ) -> list[Fault]:
     faults = [
         Fault(
@@ -124,7 +107,7 @@ def _grid_faults(
     trials = search.get("trials", Search().trials)
     if type(trials) in (int, float) and trials > points:
         rule = f"be at most {points}, the points that the grid of the search space has"
-        remedy = "lower it, or give the search space more values" + (" in a study with another name" if begun else "")
+        remedy = "lower it, or give the search space more values"
         return [Fault(what("search.trials"), rule, str(trials), remedy)]
     return []
 

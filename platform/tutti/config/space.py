@@ -64,6 +64,11 @@ class _Range(_Distribution):
     low: float
     high: float
 
+    @property
+    def checked(self) -> tuple[tuple[str, Any], ...]:
+        """The values that tell whether all are sound, each with its path below the key; the highest last."""
+        return (("low", self.low), ("high", self.high))
+
     @model_validator(mode="after")
     def _low_is_below_high(self) -> _Range:
         if not self.low < self.high:
@@ -109,6 +114,11 @@ class Categorical(_Distribution):
 
     type: Literal["categorical"]
     choices: Annotated[tuple[Choice, ...], Field(min_length=1)]
+
+    @property
+    def checked(self) -> tuple[tuple[str, Any], ...]:
+        """Every choice, with its path below the key."""
+        return tuple((f"choices.{index}", choice) for index, choice in enumerate(self.choices))
 
 
 Distribution = Annotated[Uniform | LogUniform | Int | Categorical, Field(discriminator="type")]

@@ -289,10 +289,8 @@ def encoding_key(tokenizer: Any, limit: TextLimit) -> str:
 
 
 def _key(texts_sha256: str, tokenizer: Any, limit: TextLimit, state: bytes) -> str:
-    settings = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, limit.max_length]
-    # What differs from earlier versions alone, whose tables are still good.
-    settings += [] if limit.long_texts == "truncate" else [limit.long_texts, limit.stride]
-    settings += [] if _separator(tokenizer) == _SEPARATOR else [_separator(tokenizer)]
+    names = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, _separator(tokenizer)]
+    settings = [*names, limit.max_length, limit.long_texts, limit.stride]
     return hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode() + state).hexdigest()[:32]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
+from tutti.config.study import Split
 from tutti.data.clean import text_groups_of
 from tutti.data.deal import deal
 from tutti.data.each import each
@@ -27,23 +28,6 @@ from tutti.tasks.kinds.columns import of_frame
 from tutti.tasks.kinds.protocol import Kind
 
 _TRAIN_COLUMNS = ["weight", "probabilities", "extra", "fold"]  # of training rows only
-
-
-@dataclass(frozen=True)
-class SplitRule:
-    """How rows are held out.
-
-    Attributes:
-        validation: the share of training rows held out in tasks without a validation file; None with folds.
-        folds: the number of folds, or None; with ``fold_column`` what it must be, or None for what the column has.
-        seed: of the draw.
-        fold_column: the column that the rows' ``fold`` was read from; None for folds that are drawn.
-    """
-
-    validation: float | None
-    folds: int | None
-    seed: int
-    fold_column: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +59,7 @@ class TaskRows:
         return replace(self, train=self.train[~dropped].reset_index(drop=True))
 
 
-def hold_out(tasks: Mapping[str, TaskRows], rule: SplitRule) -> tuple[dict[str, TaskRows], int | None, list[str]]:
+def hold_out(tasks: Mapping[str, TaskRows], rule: Split) -> tuple[dict[str, TaskRows], int | None, list[str]]:
     """Holds out rows of all tasks in one draw.
 
     Rows that share their texts or a group, in whatever task, are connected, also through others, and a connected set is
@@ -200,7 +184,7 @@ def _clusters(sets: Mapping[str, np.ndarray]) -> list[list[str]]:
     return clusters
 
 
-def _draw(cluster: Sequence[TaskRows], *, sets: Mapping[str, np.ndarray], rule: SplitRule) -> dict[str, np.ndarray]:
+def _draw(cluster: Sequence[TaskRows], *, sets: Mapping[str, np.ndarray], rule: Split) -> dict[str, np.ndarray]:
     """By task ``(regular rows,)``: the fold, or 0 for validation and 1 for training."""
     rows, labels = cluster[0], of_frame(cluster[0].regular)
     if len(cluster) > 1 or labels.ndim > 1 or any(group for rows in cluster for group in _groups(rows.regular)):
@@ -219,9 +203,7 @@ def _draw(cluster: Sequence[TaskRows], *, sets: Mapping[str, np.ndarray], rule: 
     return {rows.task: parts}
 
 
-def _draw_together(
-    cluster: Sequence[TaskRows], sets: Mapping[str, np.ndarray], rule: SplitRule
-) -> dict[str, np.ndarray]:
+def _draw_together(cluster: Sequence[TaskRows], sets: Mapping[str, np.ndarray], rule: Split) -> dict[str, np.ndarray]:
     """``_draw`` for tasks that are connected, or with groups."""
     numbers = pd.factorize(np.concatenate([sets[rows.task] for rows in cluster]))[0]
     ends = np.cumsum([len(sets[rows.task]) for rows in cluster])
@@ -255,7 +237,7 @@ def _hold_out_some(part_of: np.ndarray, own: np.ndarray, amounts: np.ndarray, *,
         part_of[one] = 0
 
 
-def _check_sets(rows: TaskRows, own: np.ndarray, rule: SplitRule) -> None:
+def _check_sets(rows: TaskRows, own: np.ndarray, rule: Split) -> None:
     what, count, needed = f"task {rows.task}", len(np.unique(own)), rule.folds or 2
     if count < needed:
         different = "groups (split.group) without common texts" if "group" in rows.train else "rows of different texts"
@@ -265,7 +247,7 @@ def _check_sets(rows: TaskRows, own: np.ndarray, rule: SplitRule) -> None:
         raise TaskFileError(Fault(what, rule_text, str(count), remedy))
 
 
-def _check_parts(rows: TaskRows, parts: np.ndarray, rule: SplitRule) -> None:
+def _check_parts(rows: TaskRows, parts: np.ndarray, rule: Split) -> None:
     """Checks that each fold of a task, or its training part, has all that it needs."""
     labels = of_frame(rows.regular)
     if rule.folds is None:
@@ -291,7 +273,7 @@ def _check_each_fold(rows: TaskRows, numbers: np.ndarray, folds: Sequence[str], 
 
 
 def _given_folds(
-    tasks: Mapping[str, TaskRows], sets: Mapping[str, np.ndarray], rule: SplitRule, notices: list[str]
+    tasks: Mapping[str, TaskRows], sets: Mapping[str, np.ndarray], rule: Split, notices: list[str]
 ) -> tuple[dict[str, np.ndarray], int]:
     """By task ``(regular rows,)`` the number of each row's fold in the fold column, and the number of folds."""
     what = f"the column {rule.fold_column!r} (split.fold_column)"

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tutti.config.study import Cleaning, Split
 from tutti.data.clean import clean_text, drop_duplicates, have_texts_of, text_columns
 from tutti.data.each import each
-from tutti.data.hold_out import SplitRule, TaskRows, hold_out
+from tutti.data.hold_out import TaskRows, hold_out
 from tutti.data.missed_group import missed_group
 from tutti.data.odd_labels import odd_labels, unjudged_classes
 from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
@@ -22,7 +23,7 @@ from tutti.data.row_weights import row_weights
 from tutti.data.several_labels import several_labels
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
 from tutti.files import sha256_of
-from tutti.tasks.build import CleaningSteps, TaskSpec
+from tutti.tasks.build import TaskSpec, numbering_note
 from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.columns import in_frame, of_frame
 from tutti.tasks.layouts.protocol import Layout
@@ -33,7 +34,6 @@ from tutti.tasks.task import Task
 
 _SHOWN = 5  # labels in a message
 _MOST_ROWS_LOOKED_AT = 1_000_000  # in search of a column of groups
-_DRAW = "one for all tasks"  # the rule by which rows are held out; earlier versions drew each task by itself
 
 
 def prepare(
@@ -44,7 +44,7 @@ def prepare(
     folder: Path,
     folds: int | None = None,
     fold_column: str | None = None,
-    group: str | Mapping[str, str] | None = None,
+    group: str | dict[str, str] | None = None,
 ) -> Prepared:
     """Reads, cleans, splits and writes the rows of all tasks, or loads them if ``folder`` is prepared already.
 
@@ -66,8 +66,6 @@ def prepare(
     fold, in the order of train: the rows that get out-of-fold predictions. Where a task has groups, its part
     ``validation`` has a column group.
 
-    A folder that an earlier version prepared, which drew each task by itself, is loaded as it is.
-
     Args:
         validation: the share of training rows held out in tasks without a validation source; None with folds.
         folds: the number of folds, at least 2; no task may then have a validation source.
@@ -83,8 +81,8 @@ def prepare(
     by_name = {spec.name: spec for spec in specs}
     sources = each(by_name, lambda spec: each(_sources(spec), lambda source: _fingerprint(*source)))
     settings = {f"tasks.{spec.name}": json.loads(json.dumps(_settings(spec))) for spec in specs}
-    settings["split"] = {"validation": validation, "folds": folds, "seed": seed, "draw": _DRAW}
-    settings["split"] |= {"fold_column": fold_column, "group": group}
+    rule = Split(validation=validation, folds=folds, seed=seed, fold_column=fold_column, group=group)
+    settings["split"] = rule.model_dump()
     if fold_column is not None and folds is None:
         del settings["split"]["folds"]  # known once the rows are read
     if (folder / PREPARED_FILE).is_file():
@@ -92,10 +90,11 @@ def prepare(
         _check_unchanged(existing, sources=sources, settings=settings)
         return existing
     read = each(by_name, _read_task)
-    rule = SplitRule(validation, folds, seed, fold_column)
     held_out, settings["split"]["folds"], notices = hold_out({name: rows for name, (rows, *_) in read.items()}, rule)
     notices = [*(notice for spec in specs for notice in read[spec.name][2]), *notices]
     notices += [notice for rows in held_out.values() if (notice := _unjudged(rows))]
+    tests = [(spec, source) for spec in specs for part, source in spec.sources.items() if part.startswith("test")]
+    notices += [f"{spec.name}: {note}" for spec, source in tests if (note := numbering_note(spec.layout, source))]
     if not (group or fold_column):
         notices += [notice for spec in specs if (notice := _missed_group(spec, read[spec.name][0]))]
     results = each(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1], folder))
@@ -146,10 +145,10 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "layout": {"type": type(spec.layout).__name__, **layout},
         "kind": spec.kind.name,
         "metric": spec.metric,
-        "own metric": spec.own_metric and {**asdict(spec.own_metric), "file": sha256_of(Path(spec.own_metric.file))},
+        "own metric": spec.own_metric and {**spec.own_metric.model_dump(), "file": sha256_of(spec.own_metric.file)},
         "submission": spec.submission,
         "extra_train weights": [extra.weight for extra in spec.extra_train],
-        "cleaning": asdict(spec.cleaning),
+        "cleaning": spec.cleaning.model_dump(),
     }
 
 
@@ -170,18 +169,11 @@ def _check_unchanged(existing: Prepared, *, sources: Mapping[str, Any], settings
     for name in {**existing.settings, **settings}:
         old, new = existing.settings.get(name, {}), settings.get(name, {})
         for key in sorted(old.keys() & new.keys()):
-            if _differ(old[key], new[key]):
+            if old[key] != new[key]:
                 rule, got = f"be {old[key]!r} as when the study was prepared", repr(new[key])
                 faults.append(Fault(f"{name}: {key}", rule, got, remedy))
     if faults:
         raise StudyError(*faults)
-
-
-def _differ(old: Any, new: Any) -> bool:
-    """Whether two settings differ. A key that only one of two mappings has is of another version, not a change."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        return any(_differ(old[key], new[key]) for key in old.keys() & new.keys())
-    return bool(old != new)
 
 
 def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[str]]:
@@ -316,7 +308,7 @@ def _text_of_group(spec: TaskSpec, rows: pd.DataFrame) -> pd.Series:
     return rows[spec.group]
 
 
-def clean_rows(rows: pd.DataFrame, steps: CleaningSteps) -> pd.DataFrame:
+def clean_rows(rows: pd.DataFrame, steps: Cleaning) -> pd.DataFrame:
     """The rows with cleaned texts. Drops no row."""
     if not (steps.emoji or steps.emoticons or steps.repeated_punctuation):
         return rows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,7 @@ class Prepared:
         parts: task to part (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to its file.
         origins: task to part (or ``extraN``) to ``{"source": ..., "sha256": ...}``.
         settings: the settings that the parts depend on, under ``tasks.NAME``, and ``split``: ``{"validation": share,
-            "folds": folds, "seed": seed, "draw": rule, "fold_column": column, "group": columns}``. Earlier versions,
-            which drew each task by itself, wrote the first three.
+            "folds": folds, "seed": seed, "fold_column": column, "group": columns}``.
         notices: what the user should know of rows that were just prepared, one line each.
     """
 
@@ -160,7 +159,7 @@ def write_prepared(prepared: Prepared) -> None:
         StorageError: if the file system refuses.
     """
     content = {
-        "tasks": [asdict(_placed(task, lambda file: file.relative_to(prepared.folder))) for task in prepared.tasks],
+        "tasks": [task.to_dict(prepared.folder) for task in prepared.tasks],
         "parts": {
             task: {
                 part: {
@@ -200,25 +199,16 @@ def load_prepared(folder: Path) -> Prepared:
             }
             for task, infos in content["parts"].items()
         }
-        tasks = tuple(_placed(Task.from_dict(task), lambda file: folder / file) for task in content["tasks"])
+        tasks = tuple(Task.from_dict(task, folder) for task in content["tasks"])
         for name in (*parts, *(part for infos in parts.values() for part in infos), *(task.name for task in tasks)):
             if not is_plain(name):  # it is part of file names
                 raise ValueError(f"the name {name!r}, which is a path")
-        return Prepared(
-            folder, tasks, parts, content["origins"], content["settings"], tuple(content.get("notices", ()))
-        )
+        return Prepared(folder, tasks, parts, content["origins"], content["settings"], tuple(content["notices"]))
     except FileNotFoundError as error:
         fault = Fault(str(folder), "hold a study's prepared data", f"no {PREPARED_FILE}", "run `tutti tune` first")
         raise StudyError(fault) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(file, folder, first_line(error)) from error
-
-
-def _placed(task: Task, place: Callable[[Path], Path]) -> Task:
-    """The task with the file of the user's own metric, if it has one, named from another place."""
-    if task.own_metric is None:
-        return task
-    return replace(task, own_metric=replace(task.own_metric, file=str(place(Path(task.own_metric.file)))))
 
 
 def _damaged(path: Path, folder: Path, got: str) -> StorageError:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from tutti.config.recipe import PseudoLabels
 from tutti.tasks.kinds.protocol import Kind
 
 _ROUNDING = 1e-6  # a few float32 steps near 1: the mean of members at 0.99 counts as 0.99
@@ -31,29 +31,6 @@ class Opinion:
         return Opinion(self.classes[rows], self.confidence[rows], self.agreement[rows])
 
 
-@dataclass(frozen=True)
-class Labelling:
-    """The rule that selects and labels rows.
-
-    Attributes:
-        select: ``threshold`` takes rows with at least the confidence ``threshold``; ``quantile`` takes the most
-            confident ``share`` of each class (class-balanced self-training, Zou et al. 2018); ``prior`` takes the most
-            confident rows of each class, in total ``share`` of the candidates with the class shares of the training
-            rows, or fewer if a class has fewer rows; ``all`` takes every row.
-        agreement: minimum agreement of the members, for every ``select``.
-        labels: ``hard`` for the most likely class, ``soft`` for the probabilities.
-        max_drift: maximum absolute difference of a class's share among the labels from its share among the training
-            rows; none for no limit.
-    """
-
-    select: Literal["threshold", "quantile", "prior", "all"] = "threshold"
-    threshold: float = 0.99
-    share: float = 0.5
-    agreement: float = 0.0
-    labels: Literal["hard", "soft"] = "hard"
-    max_drift: float | None = 0.05
-
-
 def opinion(kind: Kind, probabilities: np.ndarray, member_probabilities: np.ndarray) -> Opinion:
     """What the ensemble decides of each row by its probabilities alone, its confidence, and the members' agreement.
 
@@ -68,7 +45,7 @@ def opinion(kind: Kind, probabilities: np.ndarray, member_probabilities: np.ndar
     return Opinion(classes, kind.confidence(probabilities), agreement)
 
 
-def choose(predicted: Opinion, labelling: Labelling, *, prior: np.ndarray, able: np.ndarray) -> np.ndarray:
+def choose(predicted: Opinion, labelling: PseudoLabels, *, prior: np.ndarray, able: np.ndarray) -> np.ndarray:
     """The rows that get a pseudo-label, ``(chosen,)`` int64 in ascending order.
 
     Args:
@@ -80,24 +57,24 @@ def choose(predicted: Opinion, labelling: Labelling, *, prior: np.ndarray, able:
     return np.sort(candidates[chosen])
 
 
-def _by_threshold(predicted: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
+def _by_threshold(predicted: Opinion, labelling: PseudoLabels, prior: np.ndarray) -> np.ndarray:
     return np.flatnonzero(predicted.confidence.astype(np.float64) >= labelling.threshold - _ROUNDING)
 
 
-def _by_quantile(predicted: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
+def _by_quantile(predicted: Opinion, labelling: PseudoLabels, prior: np.ndarray) -> np.ndarray:
     counts = np.bincount(predicted.classes, minlength=len(prior))
     return _most_confident(predicted, np.ceil(counts * labelling.share - _ROUNDING))
 
 
-def _by_prior(predicted: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
+def _by_prior(predicted: Opinion, labelling: PseudoLabels, prior: np.ndarray) -> np.ndarray:
     return _most_confident(predicted, np.rint(prior * labelling.share * len(predicted.classes)))
 
 
-def _all(predicted: Opinion, labelling: Labelling, prior: np.ndarray) -> np.ndarray:
+def _all(predicted: Opinion, labelling: PseudoLabels, prior: np.ndarray) -> np.ndarray:
     return np.arange(len(predicted.classes))
 
 
-_SELECT: Mapping[str, Callable[[Opinion, Labelling, np.ndarray], np.ndarray]] = {
+_SELECT: Mapping[str, Callable[[Opinion, PseudoLabels, np.ndarray], np.ndarray]] = {
     "threshold": _by_threshold,
     "quantile": _by_quantile,
     "prior": _by_prior,

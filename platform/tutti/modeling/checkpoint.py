@@ -41,7 +41,7 @@ class CheckpointMetadata:
         adapter: the adapter trained instead of the encoder's weights; None if the weights were trained.
         base: the backbone under the adapter; None without an adapter.
         limit: of the tokens of a training row; in the file under the keys of ``TextLimit``.
-        global_attention: as in ``MultiTaskModel``; false in checkpoints of earlier versions, which gave none.
+        global_attention: as in ``MultiTaskModel``.
     """
 
     tasks: tuple[Task, ...]
@@ -55,7 +55,7 @@ class CheckpointMetadata:
     limit: TextLimit
     adapter: Adapter | None
     base: Base | None
-    global_attention: bool = False
+    global_attention: bool
 
 
 def save_checkpoint(
@@ -91,7 +91,7 @@ def save_checkpoint(
         save_file({name: t.contiguous() for name, t in heads.items()}, temporary / HEADS)
         metadata = {
             "format": FORMAT,
-            "tasks": [asdict(task) for task in tasks],
+            "tasks": [task.to_dict(folder) for task in tasks],
             "heads": asdict(model.head_options),
             "key": key,
             "number": number,
@@ -176,11 +176,10 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         if (version := content.pop("format")) != FORMAT:
             remedy = "read it with the version of Tutti that wrote it, or train the trial again"
             raise StorageError(Fault(str(file), f"be of format {FORMAT}", repr(version), remedy))
-        tasks = tuple(Task.from_dict(task) for task in content.pop("tasks"))
+        tasks = tuple(Task.from_dict(task, folder) for task in content.pop("tasks"))
         heads = HeadOptions(**content.pop("heads"))
         adapter, base = content.pop("adapter"), content.pop("base")
-        # Checkpoints of earlier versions have max_length alone.
-        limit = TextLimit(**{key.name: content.pop(key.name) for key in fields(TextLimit) if key.name in content})
+        limit = TextLimit(**{key.name: content.pop(key.name) for key in fields(TextLimit)})
         return CheckpointMetadata(
             tasks=tasks,
             heads=heads,

@@ -11,7 +11,7 @@ from typing import get_args
 from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
 from tutti.config.metric_facts import KindName, kind_of
-from tutti.config.study import TEXTS, FormatName, LikeSample, Split, StudyConfig, TaskConfig
+from tutti.config.study import TEXTS, Cleaning, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
@@ -23,7 +23,6 @@ from tutti.tasks.layouts.protocol import FileLayout, Layout
 from tutti.tasks.layouts.soft import SoftLabels
 from tutti.tasks.layouts.table import SUFFIXES, Table, column_names
 from tutti.tasks.layouts.tabs import lines_of
-from tutti.tasks.task import OwnMetric
 
 
 def sample_ids_of(study: StudyConfig) -> dict[str, tuple[str, ...]]:
@@ -47,17 +46,6 @@ def submission_of(config: TaskConfig) -> str:
     if isinstance(config.submission, LikeSample):
         return "csv"
     return config.submission or (config.layout if config.layout in get_args(FormatName) else "csv")
-
-
-@dataclass(frozen=True)
-class CleaningSteps:
-    """Cleaning steps for a task's rows; see ``tutti.data.clean``. Broken rows are repaired by the layout."""
-
-    emoji: str | None = None
-    emoticons: bool = False
-    repeated_punctuation: bool = False
-    broken_rows: bool = False
-    duplicates: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +90,7 @@ class TaskSpec:
     report: tuple[str, ...] = ()
     own_metric: OwnMetric | None = None
     extra_train: tuple[ExtraRows, ...] = ()
-    cleaning: CleaningSteps = field(default_factory=CleaningSteps)
+    cleaning: Cleaning = field(default_factory=Cleaning)
     plain_files: bool = True
     group: str | None = None
     weight: float = 1.0
@@ -161,13 +149,13 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         kind_name=config.kind,
         metric=config.metric_name,
         report=config.report,
-        own_metric=None if isinstance(config.metric, str) else OwnMetric(**config.metric.model_dump(mode="json")),
+        own_metric=None if isinstance(config.metric, str) else config.metric,
         submission=submission_of(config),
         extra_train=tuple(
             ExtraRows(extra.path, extra.weight, soft if extra.labels == "soft" else extra_layout)
             for extra in config.extra_train
         ),
-        cleaning=CleaningSteps(**config.cleaning.model_dump()),
+        cleaning=config.cleaning,
         plain_files=config.layout != "hub",
         group=group if group in TEXTS else None,
     )

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from os.path import normpath, relpath
+from pathlib import Path
 from typing import Any
 
 from tutti.config.metric_facts import FACTS, Needs
+from tutti.config.study import OwnMetric
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
-
-
-@dataclass(frozen=True)
-class OwnMetric:
-    """A metric of the user's own; the fields are those of ``tutti.config.study.OwnMetric``.
-
-    Attributes:
-        file: the copy beside the study's prepared data; relative to it where it is stored.
-    """
-
-    file: str
-    function: str
-    needs: Needs
-    higher_is_better: bool
 
 
 @dataclass(frozen=True)
@@ -38,7 +27,7 @@ class Task:
         submission: one of ``competition``, ``glue``, ``csv``.
         kind_name: a name of ``KINDS``; by default ``classes``, or ``value`` without ``names``.
         report: names of metrics that are logged beside it.
-        own_metric: where ``metric`` is the user's own.
+        own_metric: where ``metric`` is the user's own; its file is the copy beside the study's prepared data.
         weight: of its score in the study's, see ``tutti.tasks.objective``.
     """
 
@@ -72,17 +61,22 @@ class Task:
         return len(self.names) or 1
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Task:
-        """The inverse of ``asdict``, from JSON too, which has lists for tuples.
+    def from_dict(cls, values: Mapping[str, Any], folder: Path) -> Task:
+        """The inverse of ``to_dict``, from JSON too, which has lists for tuples."""
+        metric = values["own_metric"]
+        if metric:
+            metric = OwnMetric(**{**metric, "file": Path(normpath(folder.absolute() / metric["file"]))})
+        listed = {"names": tuple(values["names"]), "report": tuple(values["report"])}
+        return cls(**{**values, **listed, "own_metric": metric})
 
-        Studies that began before there were several kinds named the outputs ``class_names``.
-        """
-        values = {**values, "names": tuple(values.get("names", values.get("class_names", ())))}
-        values.pop("class_names", None)
-        own = values.get("own_metric")
-        return cls(**{**values, "report": tuple(values.get("report", ())), "own_metric": own and OwnMetric(**own)})
+    def to_dict(self, folder: Path) -> dict[str, Any]:
+        """As JSON in a file of the folder, which may be moved with the study: it names a file relative to itself."""
+        content = asdict(self)
+        if self.own_metric is not None:
+            content["own_metric"] = self.own_metric.model_dump() | {"file": relpath(self.own_metric.file, folder)}
+        return content
 
 
 def default_kind(names: tuple[str, ...]) -> str:
-    """The kind of tasks and predictions that do not say it: they are from before there were several."""
+    """The kind of tasks and predictions that do not say it."""
     return "classes" if names else "value"

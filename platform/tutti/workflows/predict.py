@@ -135,7 +135,7 @@ def predict(
     for notice in new_rows.layout.notices(str(file)):
         console.print(notice)
     manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(new_rows.layout), "task": asdict(own)}
-    manifest |= {"cleaning": asdict(new_rows.spec.cleaning), "checkpoints": _fingerprints(predictors.checkpoints)}
+    manifest |= {"cleaning": new_rows.spec.cleaning.model_dump(), "checkpoints": _fingerprints(predictors.checkpoints)}
     manifest |= predictors.manifest
     shards = Shards(out, rows=new_rows.rows, size=SHARD, manifest=manifest)
     with shards.locked():
@@ -276,7 +276,7 @@ def chosen_members(studies: Mapping[str, StudyBase], task: Task, name: str, reci
     # The ensemble depends on these alone, so they identify it in the manifest: further trials may finish meanwhile.
     votes = elected.ballot.votes[elected.ensemble.voters]
     ballot = hashlib.sha256(votes.tobytes() + elected.ballot.labels.tobytes()).hexdigest()
-    manifest = {"rule": asdict(rule), "ballot": ballot, "members": [member.key for member in elected.members]}
+    manifest = {"rule": rule.model_dump(), "ballot": ballot, "members": [member.key for member in elected.members]}
     listed = ", ".join(elected.members[place].key for place in voting)
     description = f"recipe {name}: {counted(len(groups), 'trial')} ({listed})"
     return Predictors(description, checkpoints, vote, manifest, training)

@@ -42,7 +42,7 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
     from tutti.orchestration.before.abilities import abilities_of, check_backbone
     from tutti.orchestration.before.kept_backbone import keep_backbone
     from tutti.orchestration.before.rows import encode_study, prepare_rows
-    from tutti.tasks.build import numbering_note, sample_ids_of, task_specs
+    from tutti.training.keys.idle import idle_notices
 
     study, folder, console = opened.config, opened.folder, opened.console
     begun = folder.begun
@@ -67,11 +67,7 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
         rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
         folds = f", validated in {study.split.folds} folds" if study.split.folds else ""
         console.print(f"  {task.name}: {task.kind.describe(task.names)}; rows: {rows}{folds}")
-    for spec in task_specs(study.tasks, sample_ids_of(study)):
-        for part, source in spec.sources.items():
-            if part.startswith("test") and (note := numbering_note(spec.layout, source)):
-                console.print(f"  {spec.name}: {note}", markup=False)
-    for notice in prepared.notices:
+    for notice in (*prepared.notices, *idle_notices(study)):
         console.print(f"  {notice}", markup=False)
     console.print("Encoding the texts")
     limits, shares = encode_study(study, folder, prepared, abilities)

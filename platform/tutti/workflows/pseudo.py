@@ -82,7 +82,6 @@ def make_pseudo_labels(
     """
     study = studies[rows_of]
     with waiting("Choosing the ensemble's members and the rows to label", quiet=study.console.quiet):
-        from tutti.ensembling.pseudo import Labelling
         from tutti.outputs.pseudo.labels import label
 
         labelling = label(
@@ -93,7 +92,7 @@ def make_pseudo_labels(
             pools=pools_of(studies, rows_of),
             bank=electorate_of(studies, members=recipe.members),
             rule=rule_of(recipe),
-            labelling=Labelling(**recipe.pseudo_labels.model_dump()),
+            labelling=recipe.pseudo_labels,
             folded=study.config.split.folds is not None,
         )
     return PseudoLabels(labelling, out)

@@ -65,7 +65,6 @@ def report(
 
 def _vote(study: StudyBase, recipe: str | None, others: Sequence[str]) -> VoteSection | None:
     """The ensemble's part of the page; none if no trial can vote yet."""
-    from tutti.ensembling.pseudo import Labelling
     from tutti.outputs.report.report import vote
 
     name, chosen = chosen_recipe(study, recipe)
@@ -79,7 +78,7 @@ def _vote(study: StudyBase, recipe: str | None, others: Sequence[str]) -> VoteSe
         tasks=study.prepared.tasks,
         bank=bank,
         rule=rule_of(chosen),
-        labelling=Labelling(**chosen.pseudo_labels.model_dump()),
+        labelling=chosen.pseudo_labels,
         pools=pools_of(studies, study.name),
         validation=study.prepared.validation_rows(),
         folded=study.config.split.folds is not None,

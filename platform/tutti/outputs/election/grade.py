@@ -26,8 +26,8 @@ from tutti.tasks.scorer import Scorer
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from tutti.config.study import Cleaning
     from tutti.data.prepared import Prepared
-    from tutti.tasks.build import CleaningSteps
     from tutti.tasks.layouts.protocol import Layout
     from tutti.tasks.task import Task
 
@@ -42,7 +42,7 @@ def read_labels(
     task: Task,
     layout: Layout,
     expected: DataFrame,
-    cleaning: CleaningSteps,
+    cleaning: Cleaning,
     glue: str | None = None,
 ) -> np.ndarray:
     """Reads labels of a test file's rows, in its order, in the shape of the task's kind.

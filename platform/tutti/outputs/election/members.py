@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
+from tutti.config.recipe import Members, Method
 from tutti.data.clean import text_groups_of
 from tutti.ensembling.nested import overlap_of
 from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
@@ -47,28 +48,15 @@ _METHOD_PHRASES = {
 }
 
 
-@dataclass(frozen=True)
-class Rule:
-    """How an ensemble is chosen and combined.
+class Rule(Members):
+    """How an ensemble is chosen and combined: what a recipe says of it.
 
-    Attributes:
-        top: the maximum number of members; none for no limit.
-        by: what ranks the candidates: the study's objective or each task's own metric.
-        within: how far below the best member's score a member may be; none for no limit.
-        diversity: the share of validation rows on which a member's decision must differ from that of every better one.
-        filter: the MLflow filter that selected the candidates, shown on the card; none if all may vote.
-        method: a name of ``METHODS``, or ``auto`` for stacking, of numbers ``uniform``, unless another is clearly
-            better out of fold.
-        decision: ``argmax``, or ``offsets`` per class unless these score worse, or the metric is accuracy.
-        calibration: whether pseudo-labels and ``tutti predict`` use confidences at the fitted temperature.
+    ``method`` ``auto`` is stacking, of numbers ``uniform``, unless another is clearly better out of fold. ``decision``
+    ``offsets`` are per class unless these score worse, or the metric is accuracy. ``calibration`` says whether
+    pseudo-labels and ``tutti predict`` use confidences at the fitted temperature.
     """
 
-    top: int | None = 5
-    by: Literal["objective", "task"] = "objective"
-    within: float | None = None
-    diversity: float = 0.0
-    filter: str | None = None
-    method: str = "uniform"
+    method: Method = "uniform"
     decision: Literal["argmax", "offsets"] = "argmax"
     calibration: Literal["none", "temperature"] = "none"
 

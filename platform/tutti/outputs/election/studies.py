@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from tutti.config.objective_weights import listed, proportional
+from tutti.config.study import Cleaning
 from tutti.data.clean import row_texts
 from tutti.data.prepare import clean_rows
 from tutti.data.prepared import Prepared
 from tutti.errors import Fault, StudyError, counted
-from tutti.tasks.build import CleaningSteps
 from tutti.tasks.task import Task
 
 
@@ -102,12 +102,12 @@ def one_spaced(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(" ".join(text.split()) for text in texts)
 
 
-def every_cleaning(studies: Sequence[Prepared], task: str) -> CleaningSteps:
+def every_cleaning(studies: Sequence[Prepared], task: str) -> Cleaning:
     """All cleaning steps that any of the studies applies to a task, which make the studies' texts comparable."""
     steps = [prepared.settings[f"tasks.{task}"]["cleaning"] for prepared in studies]
     emoji = next((each["emoji"] for each in steps if each["emoji"]), None)
-    emoticons = any(each["emoticons"] for each in steps)
-    return CleaningSteps(emoji, emoticons, any(each["repeated_punctuation"] for each in steps))
+    emoticons, punctuation = (any(each[key] for each in steps) for key in ("emoticons", "repeated_punctuation"))
+    return Cleaning(emoji=emoji, emoticons=emoticons, repeated_punctuation=punctuation)
 
 
 def _classes(task: Task) -> str:

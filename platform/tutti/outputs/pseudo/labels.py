@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tutti.bank.electorate import Checkpoints
+from tutti.config.recipe import PseudoLabels
 from tutti.data.clean import row_texts
 from tutti.ensembling.nested import MIN_TEXTS, MIN_TEXTS_NESTED
-from tutti.ensembling.pseudo import Labelling, Opinion, choose, drift, opinion, precision
+from tutti.ensembling.pseudo import Opinion, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
 from tutti.files import whole_file
 from tutti.outputs.election.members import Elected, Rule, elect, votes
@@ -119,7 +120,7 @@ def label(
     pools: Mapping[str, Pool],
     bank: Checkpoints,
     rule: Rule,
-    labelling: Labelling,
+    labelling: PseudoLabels,
     folded: bool = False,
 ) -> PseudoLabelling:
     """Labels the rows that ``labelling`` selects.
@@ -180,7 +181,7 @@ def write_pseudo_labels(*, out: Path, **given: Any) -> PseudoLabelReport:
 
 
 def coverage_of(
-    bank: Checkpoints, task: Task, elected: Elected, pool: Pool, *, labelling: Labelling, calibrated: bool
+    bank: Checkpoints, task: Task, elected: Elected, pool: Pool, *, labelling: PseudoLabels, calibrated: bool
 ) -> TaskPseudoLabels:
     """The report on what ``write_pseudo_labels`` would label in one task, without writing; raises as that does."""
     return _task_report(_labelled(bank, task, elected, pool, labelling, calibrated), labelling, calibrated)
@@ -210,13 +211,13 @@ def _temperature_note(labelled: _Labelled) -> str:
     )
 
 
-def can_label(elected: Elected, labelling: Labelling, *, calibrated: bool) -> bool:
+def can_label(elected: Elected, labelling: PseudoLabels, *, calibrated: bool) -> bool:
     """Whether there are enough validation rows for the temperature of soft labels, if they shall have one."""
     return not (calibrated and labelling.labels == "soft" and elected.ballot.texts < MIN_TEXTS)
 
 
 def _labelled(
-    bank: Checkpoints, task: Task, elected: Elected, pool: Pool, labelling: Labelling, calibrated: bool
+    bank: Checkpoints, task: Task, elected: Elected, pool: Pool, labelling: PseudoLabels, calibrated: bool
 ) -> _Labelled:
     voted = votes(bank, task=task, part=PART, elected=elected)
     if voted.ids.tolist() != [str(each) for each in pool.rows["id"]]:
@@ -246,7 +247,7 @@ def _with_texts(rows: DataFrame) -> np.ndarray:
     return np.array([all(text.strip() for text in texts) for texts in row_texts(rows)], dtype=bool)
 
 
-def _task_report(labelled: _Labelled, labelling: Labelling, calibrated: bool) -> TaskPseudoLabels:
+def _task_report(labelled: _Labelled, labelling: PseudoLabels, calibrated: bool) -> TaskPseudoLabels:
     task, chosen = labelled.task, labelled.opinion
     coverage: tuple[ClassCoverage, ...] = ()
     mean_confidence, largest_drift, drifting_class = None, None, None
@@ -300,7 +301,7 @@ def _coverage(
 
 
 def _judged(
-    labelled: _Labelled, chosen: Opinion, labelling: Labelling, calibrated: bool
+    labelled: _Labelled, chosen: Opinion, labelling: PseudoLabels, calibrated: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """``(outputs,)`` int64 twice: the validation rows that would get each label, and how many of them have it.
 
@@ -322,7 +323,7 @@ def _judged(
     return precision(opinions[first], decided[first], labels[first], like=chosen, least_agreement=least)
 
 
-def _write_labels(labelled: _Labelled, labelling: Labelling, path: Path) -> None:
+def _write_labels(labelled: _Labelled, labelling: PseudoLabels, path: Path) -> None:
     frame = labelled.frame()
     if labelling.labels == "soft" and labelled.task.kind.probabilistic:
         names = [PROBABILITY + name for name in labelled.task.names]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from tutti.ensembling.pseudo import Labelling
+from tutti.config.recipe import PseudoLabels
 from tutti.errors import counted
 from tutti.outputs.election.members import Member
 from tutti.outputs.formatting import files_section, harmless, members_table, number, table
@@ -28,7 +28,7 @@ _SELECT_SENTENCES = {
 }
 
 
-def which_rows(labelling: Labelling) -> str:
+def which_rows(labelling: PseudoLabels) -> str:
     """Which rows are labelled, as a sentence without a full stop."""
     sentence = _SELECT_SENTENCES[labelling.select].format(threshold=labelling.threshold, share=labelling.share)
     if labelling.agreement:
@@ -138,7 +138,7 @@ class PseudoLabelReport:
     recipe: str
     created: str
     rule: str
-    labelling: Labelling
+    labelling: PseudoLabels
     tasks: tuple[TaskPseudoLabels, ...]
     passed_over: tuple[str, ...]
     notes: tuple[str, ...]
@@ -193,7 +193,14 @@ class PseudoLabelReport:
         return f"No row of task {task} was chosen: {no_file}. In the recipe, {' or '.join(remedies)}."
 
     def to_json(self) -> str:
-        return json.dumps({**asdict(self), "remarks": self.remarks}, ensure_ascii=False, indent=2) + "\n"
+        return (
+            json.dumps(
+                {**asdict(self), "labelling": self.labelling.model_dump(), "remarks": self.remarks},
+                ensure_ascii=False,
+                indent=2,
+            )
+            + "\n"
+        )
 
     def to_markdown(self) -> str:
         """The report as a Markdown page."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
+from tutti.config.recipe import PseudoLabels
 from tutti.data.clean import row_texts
-from tutti.ensembling.pseudo import Labelling
 from tutti.errors import counted
 from tutti.files import hashes, write_whole
 from tutti.outputs.election.card import Card, TaskCard
@@ -81,7 +81,7 @@ def vote(
     tasks: Sequence[Task],
     bank: Checkpoints,
     rule: Rule,
-    labelling: Labelling,
+    labelling: PseudoLabels,
     pools: Mapping[str, Pool],
     validation: Mapping[str, DataFrame],
     folded: bool = False,
@@ -215,7 +215,7 @@ def _states(trials: Sequence[TrialRecord]) -> str:
 
 
 def _pseudo(
-    bank: Checkpoints, task: Task, elected: Elected, pool: Pool | None, labelling: Labelling, rule: Rule
+    bank: Checkpoints, task: Task, elected: Elected, pool: Pool | None, labelling: PseudoLabels, rule: Rule
 ) -> TaskPseudoLabels | None:
     """What would be labelled; none unless every member has predicted the unlabelled rows."""
     predicted = (PART in bank.parts(member.key).get(task.name, ()) for member in elected.members)

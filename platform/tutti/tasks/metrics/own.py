@@ -11,7 +11,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from tutti.config.metric_facts import kinds_of
+from tutti.config.study import OwnMetric
 from tutti.errors import ConfigError, Fault, first_line, nearest
 from tutti.files import write_whole
 from tutti.tasks.metrics.registry import Metric
-from tutti.tasks.task import OwnMetric
 
 _FOLDER = "metrics"
 
@@ -34,7 +34,7 @@ def own_metric(own: OwnMetric) -> Metric:
     Raises:
         ConfigError: where the file cannot be loaded, or has no such function.
     """
-    function = OwnFunction(Path(own.file), own.function)
+    function = OwnFunction(own.file, own.function)
     function.load()
     return Metric(
         name=own.function,
@@ -43,7 +43,7 @@ def own_metric(own: OwnMetric) -> Metric:
         higher_is_better=own.higher_is_better,
         lowest=None,
         highest=None,
-        function=function,
+        compute=function,
     )
 
 
@@ -59,10 +59,10 @@ def ship(own: OwnMetric, folder: Path) -> OwnMetric:
         ConfigError: where the file cannot be read.
         StorageError: where it cannot be written.
     """
-    source = _read(Path(own.file))
-    target = folder / _FOLDER / sha256(source).hexdigest()[:16] / Path(own.file).name
+    source = _read(own.file)
+    target = folder / _FOLDER / sha256(source).hexdigest()[:16] / own.file.name
     write_whole(target, source)
-    return replace(own, file=str(target))
+    return own.model_copy(update={"file": target})
 
 
 @dataclass(frozen=True)

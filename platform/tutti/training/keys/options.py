@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
-import itertools
 import math
 import random
 import typing
@@ -16,12 +15,11 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from tutti.config.conditions import fixed_values, without_undrawn
-from tutti.config.space import Categorical, Distribution
+from tutti.config.space import Distribution
 from tutti.config.stages import OF_THE_TRIAL, STAGES, WEIGHTS, overlay, staged, without_task
 from tutti.config.training import TrainingOptions
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, TrialError, first_line, nearest
-from tutti.training.keys.idle_options import COMPILERS, idle_option_faults, unused_key_faults
 from tutti.training.keys.key_aliases import nearest_key
 from tutti.training.keys.packages import missing_package_faults
 from tutti.training.keys.reserved_keys import SET_BY_TUTTI
@@ -67,7 +65,8 @@ _PHRASES = {  # of pydantic's messages, to the wording of Tutti's rules
     "less than": "below",
 }
 
-MAX_DRAWS = 256  # possible trials of a search space that are checked, in order and at random, to find one that can run
+COMPILERS = ("torch_compile_backend", "torch_compile_mode")  # either switches torch_compile on, unless that is false
+_DRAWS = 64  # possible trials of a search space that are tried, to find one that can run
 
 _CHECKPOINTING_SETTINGS = ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs")
 _POSITIVE = frozenset({"num_train_epochs", "learning_rate", "logging_steps"})
@@ -125,17 +124,12 @@ def _violated_mixed_rules(options: TrainingOptions, arguments: Mapping[str, Any]
     return rules + violated_sharding_rules(options, arguments)
 
 
-def check_training(
-    training: Mapping[str, Any], search_space: Mapping[str, Distribution], file: str, begun: bool = False
-) -> list[Fault]:
+def check_training(training: Mapping[str, Any], search_space: Mapping[str, Distribution], file: str) -> list[Fault]:
     """All faults of the keys of ``training`` and ``search_space``, each named by file and dotted key.
 
     A key is a field of TrainingOptions, or an init field of transformers.TrainingArguments that Tutti does not set
     itself. The choices of a search space's key, or its low and high, are checked as values of the key.
     ``stages.N.KEY`` is a key of stage N, counted from 0, and ``task_weights.NAME`` the weight of a task.
-
-    Args:
-        begun: whether the study has begun: it goes on with keys that no trial uses, which an earlier version took.
     """
     faults = []
     for key, value in training.items():
@@ -154,14 +148,8 @@ def check_training(
             key_faults = [Fault(what, "not vary: trials are compared by their evaluations", "a range of it", remedy)]
         key_faults = key_faults or _mapping_faults(what, full) or _key_faults(what, without_task(key))
         faults += (key_faults or _kind_faults(what, key, distribution)) or [
-            fault for place, value in _values(distribution) for fault in _value_faults(f"{what}.{place}", key, value)
+            fault for place, value in distribution.checked for fault in _value_faults(f"{what}.{place}", key, value)
         ]
-    if not faults and not begun:
-        possible = {full: [value] for full, value in fixed_values(training).items()}
-        for full, distribution in search_space.items():
-            without = possible.get(full, [None]) if distribution.when else []
-            possible[full] = [value for _, value in _values(distribution)] + without
-        faults = unused_key_faults(possible, stages=len(stages), varied=search_space, file=file)
     if not faults:
         where = f"{file}: training.{STAGES}.{{}}" if stages else f"{file}: training"
         draws = _draws(search_space, fixed_values(training))
@@ -173,28 +161,21 @@ def check_training(
 
 
 def _draws(search_space: Mapping[str, Distribution], fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Possible trials of a search space, of the product of all categorical choices and both ends of each range.
-
-    These are its first ``MAX_DRAWS``, and where it is larger as many random ones, in which all keys vary.
-    """
-    values = [[value for _, value in _values(distribution)] for distribution in search_space.values()]
-    combinations: Iterator[tuple[Any, ...]] = itertools.islice(itertools.product(*values), MAX_DRAWS)
-    if math.prod(map(len, values)) > MAX_DRAWS:
-        generator = random.Random(0)
-        combinations = itertools.chain(combinations, zip(*(_shuffled(each, generator) for each in values), strict=True))
-    for combination in combinations:
-        yield without_undrawn(dict(zip(search_space, combination, strict=True)), search_space, fixed)
-
-
-def _shuffled(values: Sequence[Any], generator: random.Random) -> list[Any]:
-    """``MAX_DRAWS`` of the values in random order, each about as often as any other."""
-    return generator.sample([*values] * math.ceil(MAX_DRAWS / len(values)), MAX_DRAWS)
+    """Possible trials of a search space at random, of its categorical choices and both ends of each range."""
+    generator = random.Random(0)
+    for _ in range(_DRAWS if search_space else 1):
+        drawn = {key: generator.choice(distribution.checked)[1] for key, distribution in search_space.items()}
+        yield without_undrawn(drawn, search_space, fixed)
 
 
 def _draw_faults(where: str, training: Mapping[str, Any]) -> list[Fault]:
     stages = staged(training)
     faults = [fault for index, keys in enumerate(stages) for fault in _combination_faults(where.format(index), keys)]
-    return faults or idle_option_faults(where, [{**DEFAULTS, **keys} for keys in stages])
+    if all(keys.get("freeze_encoder") for keys in stages) and stages[0].get("reinit_layers"):
+        rule = "be false in one stage at least with reinit_layers, which nothing would train"
+        remedy = "take one of the two out, or freeze the encoder in some of several stages"
+        faults.append(Fault(f"{where.format(0)}.freeze_encoder", rule, "true", remedy))
+    return faults
 
 
 def _stage_faults(what: str, key: str) -> list[Fault]:
@@ -212,14 +193,6 @@ def _stage_key(what: str, key: str, *, stages: int) -> tuple[str, list[Fault]]:
         rule = f"name a key of one of the {stages} stages, counted from 0" if stages else "have stages to vary"
         return name, [Fault(what, rule, repr(key), f"write it like {STAGES}.0.learning_rate, below training.{STAGES}")]
     return name, _stage_faults(what, name)
-
-
-def _values(distribution: Distribution) -> Iterator[tuple[str, Any]]:
-    """The values of a distribution that are checked, each with its path below the key."""
-    if isinstance(distribution, Categorical):
-        yield from ((f"choices.{index}", choice) for index, choice in enumerate(distribution.choices))
-    else:
-        yield from (("low", distribution.low), ("high", distribution.high))
 
 
 def _key_faults(what: str, key: str) -> list[Fault]:

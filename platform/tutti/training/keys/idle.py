@@ -1,0 +1,166 @@
+"""Keys that no trial uses, although each is valid by itself: one notice names them at the start of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tutti.config.conditions import fixed_values, meets, written
+from tutti.config.metric_facts import FACTS
+from tutti.config.possible import possible_values, stages_of
+from tutti.config.stages import STAGES, without_task
+from tutti.config.study import Search, StudyConfig
+from tutti.tasks.objective import weighted_mean
+from tutti.training.keys.options import COMPILERS, DEFAULTS
+
+Need = tuple[str, Callable[[Any], object], str]
+"""Another key, which of its values (None: the default) let a key have an effect, and in words what is in the way."""
+
+
+def _with(key: str, value: Any = None) -> Need:
+    if value is None:
+        return key, bool, f"without {key}"
+    return key, lambda got: got == value, f"without {key}: {written(value)}"
+
+
+def _beside(key: str) -> Need:
+    return key, lambda got: not got, f"beside {key}"
+
+
+def _unlike(*optimizers: str) -> Need:
+    return "optim", lambda got: not str(got).startswith(optimizers), "with this optim, which does not read it"
+
+
+_FROZEN = _beside("freeze_encoder")
+_WARM = ("lr_scheduler_type", lambda got: got != "constant", "with lr_scheduler_type: constant")
+_WITHOUT_ADAM = ("adafactor", "adagrad", "rmsprop", "sgd")  # optimizers to which transformers passes none of them
+_NEEDS: Mapping[str, tuple[Need, ...]] = {
+    "lora_r": (_with("adapter"),),
+    "lora_alpha": (_with("adapter"),),
+    "lora_dropout": (_with("adapter"),),
+    "double_quant": (_with("bits", 4),),
+    "quant_type": (_with("bits", 4),),
+    "adapter": (_FROZEN,),
+    "mixout": (_FROZEN,),
+    "layer_lr_decay": (_FROZEN,),
+    "activation_checkpointing": (_FROZEN,),
+    "gradient_checkpointing": (_FROZEN, _beside("activation_checkpointing")),  # the latter is its present name
+    "fsdp_config": (_with("fsdp"),),
+    "dataloader_persistent_workers": (_with("dataloader_num_workers"),),
+    "adversarial_epsilon": (_with("adversarial"),),
+    "adversarial_start": (_with("adversarial"),),
+    "sampling_temperature": (_with("task_sampling", "temperature"),),
+    "sampling_weights": (_with("task_sampling", "weights"),),
+    "stride": (_with("long_texts", "windows"),),
+    "head_dropout_samples": (("head_dropout", lambda got: got != 0, "with head_dropout: 0"),),
+    "per_device_train_batch_size": (_beside("max_tokens_per_batch"),),
+    "num_train_epochs": (("max_steps", lambda got: (got or -1) < 1, "beside max_steps"),),
+    "warmup_steps": (_WARM,),
+    "lr_scheduler_kwargs": (_WARM,),
+    "logging_steps": (("logging_strategy", lambda got: got != "epoch", "with logging_strategy: epoch"),),
+    "adam_beta1": (_unlike(*_WITHOUT_ADAM),),
+    "adam_beta2": (_unlike(*_WITHOUT_ADAM),),
+    "adam_epsilon": (_unlike(*_WITHOUT_ADAM, "lion", "paged_lion"),),
+    "optim_target_modules": (
+        ("optim", lambda got: str(got).startswith(("galore", "apollo")), "without an optim of GaLore or APOLLO"),
+    ),
+    **{key: (("torch_compile", lambda got: got is not False, "with torch_compile: false"),) for key in COMPILERS},
+}
+_OFF = (None, 0, False, "softmax", "proportional", "fixed", "uncertainty")  # values that switch nothing on
+_SCHEDULERS = {
+    "grace_epochs": ("asha", "hyperband", "median"),
+    "reduction_factor": ("asha", "hyperband"),
+    "exchange_epochs": ("pbt",),
+}
+
+
+def idle_notices(study: StudyConfig) -> list[str]:
+    """One line about all keys that no trial of a study uses; none where each has its use.
+
+    >>> idle_notices(study)  # doctest: +SKIP
+    ['notice: training.lora_r has no effect without adapter']
+    """
+    idle = [f"{key} has no effect {why}" for key, why in (*_idle_keys(study), *_idle_settings(study))]
+    return [f"notice: {', '.join(idle)}"] if idle else []
+
+
+def _idle_keys(study: StudyConfig) -> Iterator[tuple[str, str]]:
+    fixed, space = fixed_values(study.training), study.search_space.root
+    for full, value in fixed.items():
+        if full in space or value in _OFF:
+            continue
+        if reason := _idle_on_tasks(study, _name(full)) or _idle_by_keys(study, full, value):
+            yield f"training.{full}", reason
+    for full, distribution in space.items():
+        own = [f"{STAGES}.{index}.{_name(full)}" for index in range(len(study.training.get(STAGES) or ()))]
+        unmet = (key for key in distribution.when if key not in space and not meets(distribution, key, fixed))
+        if key := next(unmet, None):
+            yield f"search_space.{full}", f"with {key}: {written(fixed.get(key))}"
+        elif own and full not in own and all(key in fixed or (key in space and not space[key].when) for key in own):
+            yield f"search_space.{full}", "as each stage has its own"
+        elif reason := _idle_by_keys(study, full, None):
+            yield f"search_space.{full}", reason
+
+
+def _idle_by_keys(study: StudyConfig, full: str, value: Any) -> str | None:
+    """What keeps a key from having an effect in each stage that it is for; None where it has one in some trial."""
+    stages = [stage for stage in stages_of(study) if full.startswith(stage)] if full.startswith(f"{STAGES}.") else []
+    stages = stages or stages_of(study)
+    name = _name(full)
+
+    def never(need: Need) -> bool:
+        other, lets, _ = need
+        return not any(lets(got) for stage in stages for _, got in possible_values(study, other, stage))
+
+    for need in _NEEDS.get(name, ()):
+        if never(need):
+            return need[2]
+    longest = max((_epochs(study, stage) for stage in stages), default=0)
+    if name == "adversarial_start" and value is not None and value >= longest:
+        return "after the last epoch"
+    if name == "loss_balancing" and value == "dynamic" and longest <= 2:
+        return "before the third epoch"
+    if name == "swa_epochs" and value == 1:
+        return "as the mean over a single epoch"
+    return None
+
+
+def _epochs(study: StudyConfig, stage: str) -> float:
+    """The most epochs that a stage may have; without a limit where it counts steps."""
+    if any((steps or -1) > 0 for _, steps in possible_values(study, "max_steps", stage)):
+        return float("inf")
+    default = DEFAULTS["num_train_epochs"]
+    return float(max(default if got is None else got for _, got in possible_values(study, "num_train_epochs", stage)))
+
+
+def _idle_on_tasks(study: StudyConfig, key: str) -> str | None:
+    """What the study's tasks lack for a key under ``training:``. Search spaces are for any tasks."""
+    kinds = {task.kind for task in study.tasks.values()}
+    learnt_as_number = {"ordered"} if study.training.get("ordered_head") == "regression" else set()
+    if key == "ordered_head" and "ordered" not in kinds:
+        return "without a task of ordered classes"
+    if key in ("class_weights", "focal_gamma", "label_smoothing_factor") and kinds <= {"value", "values"}:
+        return "without a task of classes or labels"
+    if key in ("focal_gamma", "label_smoothing_factor") and kinds <= {"value", "values"} | learnt_as_number:
+        return "with ordered_head: regression"
+    if key in ("task_sampling", "loss_balancing") and len(study.tasks) == 1:
+        return "in a study of one task"
+    return None
+
+
+def _idle_settings(study: StudyConfig) -> Iterator[tuple[str, str]]:
+    search, defaults = study.search, Search()
+    for key, schedulers in _SCHEDULERS.items():
+        if getattr(search, key) != getattr(defaults, key) and search.scheduler not in (*schedulers, "none"):
+            yield f"search.{key}", f"with the scheduler {search.scheduler}"
+    bests = [FACTS[task.metric_name].best if task.metric_name in FACTS else None for task in study.tasks.values()]
+    known = [best for best in bests if best is not None]
+    if search.target_score is not None and len(known) == len(bests):
+        best = weighted_mean(known, list(study.weights.values()))
+        if search.target_score > best:
+            yield "search.target_score", f"above {best:g}, the best score that there can be"
+
+
+def _name(full: str) -> str:
+    """A key without its stage or task."""
+    return without_task(full.split(".", 2)[-1] if full.startswith(f"{STAGES}.") else full)
