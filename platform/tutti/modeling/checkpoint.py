@@ -27,6 +27,16 @@ METADATA = "tutti.json"
 FORMAT = 1  # of METADATA
 HEADS = "heads.safetensors"
 ADAPTER = "adapter_model.safetensors"
+_CONFIG = "config.json"
+# Of config.json. The classes of transformers for sequences or tokens would put a new head of random weights on the
+# encoder, and only warn. One of no labels answers nothing, and the pipelines for texts end with this sentence.
+_NO_CLASSIFIER = {
+    "id2label": {},
+    "label2id": {},
+    "problem_type": None,
+    "function_to_apply": "none: this folder is an encoder, and its heads, in heads.safetensors, are no class of "
+    "transformers; predict with `tutti predict STUDY --checkpoint` or tutti.modeling.checkpoint.load_checkpoint",
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,8 @@ def save_checkpoint(
 
     Encoder and tokenizer are saved for ``AutoModel`` and ``AutoTokenizer``, the heads in heads.safetensors, and the
     rest in tutti.json. With an adapter, only adapter_config.json and adapter_model.safetensors are saved of the
-    encoder: ``AutoModel`` applies them to the backbone named in adapter_config.json.
+    encoder: ``AutoModel`` applies them to the backbone named in adapter_config.json. A pipeline of transformers, which
+    knows none of the heads, ends with an error on either folder.
 
     Args:
         weights: of a sharded model, its gathered ``trained_state``.
@@ -86,6 +97,9 @@ def save_checkpoint(
     """
     with tensor_faults(folder), no_progress_bars(), whole_folder(folder) as temporary:
         model.encoder.save_pretrained(temporary, state_dict=None if weights is None else below("encoder.", weights))
+        if (config := temporary / _CONFIG).is_file():  # an adapter leaves it to its backbone
+            content = json.loads(config.read_text(encoding="utf-8"))
+            config.write_text(json.dumps({**content, **_NO_CLASSIFIER}, indent=2), encoding="utf-8")
         tokenizer.save_pretrained(temporary)
         heads = model.heads.state_dict() if weights is None else below("heads.", weights)
         save_file({name: t.contiguous() for name, t in heads.items()}, temporary / HEADS)
