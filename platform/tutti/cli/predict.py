@@ -284,6 +284,8 @@ def chosen_members(studies: Mapping[str, VotingStudy], task: Task, name: str, re
 
 
 def _single_checkpoint(config: StudyConfig, folder: StudyFolder, task: Task, checkpoint: Path) -> Predictors:
+    import numpy as np
+
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.inference import Checkpoint
     from tutti.orchestration.after.weights import check_predicts
@@ -293,8 +295,11 @@ def _single_checkpoint(config: StudyConfig, folder: StudyFolder, task: Task, che
     example = folder.trial("t0000").fold(0) if config.split.folds else folder.trial("t0000")
     remedy = f"name the folder of a checkpoint, such as {example.best}"
     check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
-    alone = Checkpoint(checkpoint, read_metadata(checkpoint).limit)
-    return Predictors(f"the checkpoint {checkpoint}", [alone], TaskVote(task, {0: [0]}), {}, config.training)
+    metadata = read_metadata(checkpoint)
+    fitted = metadata.decisions.get(task.name)
+    vote = TaskVote(task, {0: [0]}, decision=None if fitted is None else np.array(fitted))
+    alone = Checkpoint(checkpoint, metadata.limit)
+    return Predictors(f"the checkpoint {checkpoint}", [alone], vote, {}, config.training)
 
 
 def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:

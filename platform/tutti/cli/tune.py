@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from tutti.tasks.predictions import Predictions
 if TYPE_CHECKING:
     from tutti.data.prepared import Prepared
     from tutti.orchestration.driver.study import StudyOutcome
+    from tutti.tasks.task import Task
 
 Trials = Annotated[
     str | None, typer.Option(metavar="N|+N", help="How many trials the study shall have, or how many more.")
@@ -270,7 +271,7 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
                 tags=tracking_metadata.run_tags(),
                 watch=progress,
                 notify=lambda text: shown.print(text),
-                picture=picture,
+                picture=partial(picture, {task.name: task for task in prepared.tasks}),
             )
         best = best_trial(outcome.trials)
         tracker.end_study(
@@ -296,13 +297,15 @@ def _run_trials(study: StudyConfig, folder: StudyFolder, prepared: Prepared, *, 
     return outcome
 
 
-def picture(task: str, predictions: Predictions) -> bytes:
-    """A PNG of a trial's validation predictions."""
+def picture(tasks: Mapping[str, Task], name: str, predictions: Predictions) -> bytes:
+    """A PNG of a trial's validation predictions, as they were scored."""
     from tutti.outputs.report.pictures import predictions_png
+    from tutti.tasks.scorer import Scorer
 
     assert predictions.labels is not None
-    decided = predictions.kind.decide(predictions.outputs)
-    return predictions_png(predictions.kind, predictions.labels, decided, predictions.names, task)
+    decision = Scorer.of(tasks[name]).alone(predictions.labels, predictions.outputs)
+    decided = predictions.kind.decide(predictions.outputs, decision)
+    return predictions_png(predictions.kind, predictions.labels, decided, predictions.names, name)
 
 
 def _study_argument(folder: StudyFolder) -> str:

@@ -6,8 +6,9 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from safetensors import SafetensorError
@@ -30,7 +31,7 @@ ADAPTER = "adapter_model.safetensors"
 _CONFIG = "config.json"
 # Of config.json. The classes of transformers for sequences or tokens would put a new head of random weights on the
 # encoder, and only warn. One of no labels answers nothing, and the pipelines for texts end with this sentence.
-_NO_CLASSIFIER = {
+_NO_CLASSIFIER: Mapping[str, object] = {
     "id2label": {},
     "label2id": {},
     "problem_type": None,
@@ -51,6 +52,8 @@ class CheckpointMetadata:
         adapter: the adapter trained instead of the encoder's weights; None if the weights were trained.
         base: the backbone under the adapter; None without an adapter.
         limit: of the tokens of a training row; in the file under the keys of ``TextLimit``.
+        decisions: per task that is scored at decisions fitted to the validation rows, their parameters: of several
+            labels the least probability of each. It decides at them alone, see ``Kind.tuned_alone``.
         global_attention: as in ``MultiTaskModel``; false in checkpoints of earlier versions, which gave none.
     """
 
@@ -66,6 +69,7 @@ class CheckpointMetadata:
     adapter: Adapter | None
     base: Base | None
     global_attention: bool = False
+    decisions: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 def save_checkpoint(
@@ -80,6 +84,7 @@ def save_checkpoint(
     score: float,
     task_scores: Mapping[str, float],
     limit: TextLimit,
+    decisions: Mapping[str, Sequence[float]] = MappingProxyType({}),
     weights: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Writes ``folder`` atomically, replacing its previous content.
@@ -112,6 +117,7 @@ def save_checkpoint(
             "epoch": epoch,
             "score": score,
             "task_scores": dict(task_scores),
+            "decisions": dict(decisions),
             "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())},
             "adapter": None if model.adapter is None else asdict(model.adapter),
             "base": None if model.base is None else asdict(model.base),
