@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from tutti.config.address import address_fault
 from tutti.config.cross_checks import (
+    device_faults,
     fold_faults,
     kind_faults,
     objective_weight_faults,
@@ -92,6 +93,7 @@ def load_study(
         kind_faults,
         report_faults,
         worker_faults,
+        device_faults,
         precision_faults,
         scheduler_faults,
         population_faults,
