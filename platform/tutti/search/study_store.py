@@ -183,7 +183,7 @@ class StudyStore:
         """Trials that an earlier driver left running, by number. Raises StorageError as ``records`` does."""
         return [proposal(trial, number) for number, trial in self._running()]
 
-    def bind(self, key: str, /, **attributes: Scalar) -> None:
+    def bind(self, key: str, /, **attributes: Scalar | Mapping[str, float]) -> None:
         """Stores attributes with a running trial, such as its ids in Ray and MLflow.
 
         Raises:

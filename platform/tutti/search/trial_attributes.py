@@ -21,6 +21,7 @@ KEY = "key"  # the trial's key, stored once Tune has it
 MEASURED = "measured"  # objective values of a finished trial; absent where the score is the only objective
 EXCHANGES = "exchanges"  # every time the trial continued from another trial's checkpoint (population-based training)
 TRAINED = "trained"  # seconds of training up to a running trial's last report
+SPEED = "speed"  # speed and memory of training up to a trial's last report, by the names of ``Usage.metrics``
 FITTED = "fitted"  # whether the trial has trained for a whole epoch, which shows that it fits into memory
 IN_NEW_STAGE = "in_new_stage"  # whether it has trained no whole epoch of its present stage, which may need more memory
 FOLD = "fold"  # index of the fold that was started last
@@ -172,4 +173,5 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
         reason=trial.user_attrs.get("reason"),
         exchanges=tuple(trial.user_attrs.get(EXCHANGES, ())),
         measured=values if MEASURED in trial.user_attrs else {},
+        speed=trial.user_attrs.get(SPEED, {}),
     )

@@ -25,7 +25,7 @@ from tutti.orchestration.driver.trial_progress import TrialProgress
 from tutti.orchestration.worker.folds import delete_states
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
-from tutti.search.trial_attributes import FITTED, FOLD, STOPPING, TRAINED
+from tutti.search.trial_attributes import FITTED, FOLD, STOPPING
 from tutti.tasks.predictions import Predictions
 from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
 
@@ -124,7 +124,7 @@ class StudyLog(NotSnapshotted, Callback):
             return
         progress.update_time(result)
         if "began" in result:
-            self._store.bind(key, **{TRAINED: progress.trained_seconds})
+            self._store.bind(key, **progress.measured)
         if "exchanged" in result:
             self._exchange(key, result["exchanged"])
         if "halved" in result:
@@ -294,7 +294,7 @@ class StudyLog(NotSnapshotted, Callback):
             summary = self._summary(report["best_score"], report["best_epoch"], report["best_task_scores"])
         else:
             summary = self._best_metrics(key, report)
-        metrics = {"seconds": seconds, **measured, **summary}
+        metrics = {"seconds": seconds, **progress.usage.metrics, **measured, **summary}
         self._tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags=self._end_tags(key, progress))
         uses_report = self._folds or is_finished
         self._store.finish(
@@ -387,7 +387,7 @@ class StudyLog(NotSnapshotted, Callback):
         for key in keys:
             progress = self._running.pop(key)
             self._end_open_folds(progress, TrialState.INTERRUPTED, reason)
-            metrics = {"seconds": progress.wall_seconds}
+            metrics = {"seconds": progress.wall_seconds, **progress.usage.metrics}
             with suppress(StorageError):
                 metrics |= self._best_metrics(key, self._last_report(key, progress))
             self._tracker.end_trial(key, state=TrialState.INTERRUPTED, reason=reason, metrics=metrics, tags={})

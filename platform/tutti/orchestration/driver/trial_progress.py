@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tutti.orchestration.broker.messages import Report
+from tutti.records import Usage
+from tutti.search.trial_attributes import SPEED, TRAINED
 
 
 @dataclass
@@ -26,6 +29,7 @@ class TrialProgress:
         fitted: what ``fitted_by`` gave for the last report that proved that its batch fits into memory.
         notices: sentences that were shown to the user.
         cut_off_seconds: training time of earlier attempts in this run, up to the last report of each.
+        usage: what its training steps have taken, up to its last report.
         attempt: Unix time at which the current attempt began, and seconds from then to its last report.
     """
 
@@ -43,10 +47,13 @@ class TrialProgress:
     fitted: Mapping[str, bool] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     cut_off_seconds: float = 0.0
+    usage: Usage = field(default_factory=Usage)
     attempt: tuple[float, float] | None = None
 
     def update_time(self, report: Report) -> None:
-        """Adds the time of a report."""
+        """Adds the time of a report, and what the training steps up to it have taken."""
+        if "usage" in report:
+            self.usage = Usage(**report["usage"])
         if "began" in report:
             if self.attempt and self.attempt[0] != report["began"]:
                 self.cut_off_seconds += self.attempt[1]
@@ -56,6 +63,12 @@ class TrialProgress:
     def wall_seconds(self) -> float:
         """Wall time since the trial began, without the time between the runs of its study."""
         return self.earlier_seconds + time.time() - self.began
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """Attributes to store with the trial."""
+        speed = self.usage.metrics
+        return {TRAINED: self.trained_seconds, **({SPEED: speed} if speed else {})}
 
     @property
     def trained_seconds(self) -> float:
