@@ -50,6 +50,7 @@ def test_training_steps_are_metered_and_a_resumed_run_goes_on_counting(
     rows, tokens = sum(len(part.ids) for part in trained), sum(int(part.lengths.sum()) for part in trained)
     assert [(each.usage.rows, each.usage.tokens) for each in reports] == [(rows, tokens), (2 * rows, 2 * tokens)]
     usage = done.checkpoint.usage
+    assert usage is not None
     assert usage == reports[-1].usage
     assert 0 < usage.seconds < wall
     assert 50e6 < usage.memory < 10e9  # this process, whose libraries alone take more
@@ -60,6 +61,7 @@ def test_training_steps_are_metered_and_a_resumed_run_goes_on_counting(
     shutil.rmtree(newest_state(tmp_path / "cut"))  # that of the evaluation: it goes on from the fifth step before
     resumed, later = tune(tmp_path / "cut", **within)
     assert [each.usage.rows for each in later] == [rows, 2 * rows]
+    assert resumed.checkpoint.usage is not None
     assert resumed.checkpoint.usage.tokens == 2 * tokens
 
 
