@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def run(
         concurrent_trials=concurrent_trials,
         tags={},
         watch=lambda: watch(store),
-        picture=picture,
+        picture=partial(picture, {task.name: task for task in prepared.tasks}),
         notify=print,
         train=train,
     )

@@ -66,6 +66,42 @@ class TextLimit:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """What training steps took, without evaluations and predictions. Sums are those of consecutive trainings.
+
+    Attributes:
+        rows, tokens: that were trained on, over all workers; without padding.
+        seconds: wall time.
+        memory, gpu_memory: peaks in bytes, of the worker that needed most; 0 where it is not known, or without a GPU.
+    """
+
+    rows: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    memory: int = 0
+    gpu_memory: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            rows=self.rows + other.rows,
+            tokens=self.tokens + other.tokens,
+            seconds=self.seconds + other.seconds,
+            memory=max(self.memory, other.memory),
+            gpu_memory=max(self.gpu_memory, other.gpu_memory),
+        )
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Speed and memory by the names of transformers and MLflow, as far as they are known."""
+        rates: dict[str, float] = {}
+        if self.seconds and self.rows:
+            rates["train_samples_per_second"] = self.rows / self.seconds
+            rates["train_tokens_per_second"] = self.tokens / self.seconds
+        peaks = {"peak_memory_megabytes": self.memory, "peak_gpu_memory_megabytes": self.gpu_memory}
+        return rates | {name: peak / 1e6 for name, peak in peaks.items() if peak}
+
+
+@dataclass(frozen=True)
 class TrialRecord:
     """One trial as stored with its study.
 
@@ -89,6 +125,7 @@ class TrialRecord:
             ``epoch``, the key of the ``donor``, and its own ``parameters`` from then on.
         measured: objective values of a finished trial by name, with its score, in a study with other objectives than
             the score: see ``search.objectives``.
+        speed: ``Usage.metrics`` of its training steps up to its last report, over all runs.
     """
 
     key: str
@@ -104,6 +141,7 @@ class TrialRecord:
     reason: str | None = None
     measured: Mapping[str, float] = field(default_factory=dict)
     exchanges: tuple[Mapping[str, Any], ...] = ()
+    speed: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def best_parameters(self) -> Mapping[str, Scalar]:
@@ -132,6 +170,7 @@ class CheckpointRecord:
         score: the study's score on the validation rows; with folds on all rows, each predicted out of fold.
         task_scores: metric of each task on the validation rows.
         parameters: number of weights trained in the last stage; None where that is unknown.
+        usage: what its training steps took; None where that is unknown. Equal checkpoints may differ in it.
     """
 
     key: str
@@ -141,6 +180,7 @@ class CheckpointRecord:
     task_scores: Mapping[str, float]
     path: str | None
     parameters: int | None = None
+    usage: Usage | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tutti.config.cross_checks import (
+    device_faults,
     objective_weight_faults,
     population_faults,
     precision_faults,
@@ -98,6 +99,24 @@ def test_a_population_has_one_length_of_texts_at_which_its_checkpoints_predict()
         "search_space.max_length",
         "search_space.long_texts",
     ]
+
+
+def test_a_gpu_that_trials_on_the_cpu_would_leave_idle_is_told() -> None:
+    def faults(**raw: Any) -> list[str]:
+        return [str(fault) for fault in device_faults(raw, what=lambda key: key)]
+
+    (fault,) = faults(training={"use_cpu": True}, resources={"gpus_per_worker": 0.5})
+    assert fault.startswith("training.use_cpu must be left out where resources.gpus_per_worker is 0.5: each worker")
+    assert not faults(training={"use_cpu": True})
+    assert not faults(training={"use_cpu": False}, resources={"gpus_per_worker": 1})
+
+
+def test_a_population_trains_all_its_trials_equally_long() -> None:
+    patience = {"early_stopping_patience": 2}
+    for key, raw in {"training": patience, "training.stages": {"stages": [patience]}}.items():
+        given = {"search": {"scheduler": "pbt"}, "search_space": {"learning_rate": {}}, "training": raw}
+        places = [fault.what for fault in population_faults(given, what=lambda key: key)]
+        assert "training.early_stopping_patience" in places, key
 
 
 def _precision_places(**raw: Any) -> list[str]:

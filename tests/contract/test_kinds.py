@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tutti.outputs.report.pictures import predictions_png
 
 from tutti.bank.bank import Bank
 from tutti.bank.tables import from_parquet, to_parquet
@@ -34,6 +35,7 @@ from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
+from tutti.workflows.tune import picture
 from tutti.workflows.vote import formats_of, rule_of
 from tutti.workflows.vote import test_ids as ids_of_tests
 
@@ -271,6 +273,42 @@ def test_pseudo_labels_come_back_as_extra_training_rows(study_of, kind, labels):
     np.testing.assert_array_equal(back.labels, study.task.kind.decide(mean.astype(np.float32)))
     if labels == "soft":
         np.testing.assert_allclose(back.soft, mean, atol=1e-6)
+
+
+def test_the_picture_of_a_trial_shows_the_decisions_that_were_scored(study_of):
+    study = study_of("labels")
+    predictions = study.bank.predictions("t0000", "t", "validation")
+    faint = replace(predictions, outputs=predictions.outputs / 3)  # from 0.5 on there would be no label at all
+    thresholds = Scorer.of(study.task).alone(faint.labels, faint.outputs)
+    decided = study.task.kind.decide(faint.outputs, thresholds)
+    drawn = predictions_png(study.task.kind, faint.labels, decided, study.task.names, "t")
+    assert picture({"t": study.task}, "t", faint) == drawn
+
+
+SUREST = "The surest 0.25 of the eligible rows are labelled"
+
+
+@pytest.mark.parametrize(
+    ("select", "said"),
+    [("threshold", "A row is labelled where it is as sure"), ("quantile", SUREST), ("prior", SUREST)],
+)
+def test_rows_of_several_labels_are_chosen_by_their_least_certain_label(study_of, select, said):
+    study = study_of("labels")
+    labelling = PseudoLabels(select=select, share=0.25, threshold=0.7, max_drift=None)
+    report = pseudo(study, labelling)
+    (task,) = report.tasks
+    mean = np.mean([study.bank.predictions(each.key, "t", "unlabeled").outputs for each in task.members], axis=0)
+    sure = study.task.kind.confidence(mean)
+    expected = int((sure >= 0.7).sum()) if select == "threshold" else ROWS["pool"] // 4
+    assert 0 < task.labelled == expected < ROWS["pool"]
+    chosen = np.sort(np.argsort(-sure)[:expected])
+    np.testing.assert_array_equal(trained_on(study, task.file, "hard").labels, mean[chosen] >= 0.5)
+    assert report.which_rows.startswith(said)
+    assert "class" not in report.which_rows
+    by_name = {each.label: each.rows for each in task.coverage}
+    assert by_name == dict(zip(study.task.names, (mean[chosen] >= 0.5).sum(axis=0), strict=True))
+    (refused,) = pseudo(study, labelling.model_copy(update={"max_drift": 0.0})).tasks
+    assert refused.file is None
 
 
 @pytest.mark.parametrize("kind", ["value", "values"])

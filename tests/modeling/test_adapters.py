@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel, pipeline
 
 from tutti.config.training import TrainingOptions
 from tutti.errors import BackboneError, StorageError, TrialError
@@ -319,6 +319,8 @@ def test_plain_transformers_lays_the_adapter_over_the_backbone(base, odd_tasks, 
     torch.testing.assert_close(plain(**inputs).last_hidden_state, expected, rtol=0, atol=0)
     assert not any("pooler" in name for name in adapter_state(plain))
     assert AutoTokenizer.from_pretrained(folder)("w1 w2")["input_ids"] == [2, 5, 6, 3]
+    with pytest.raises(KeyError, match="logits"):  # the adapter fits no classifier, and the encoder alone is none
+        pipeline("text-classification", model=str(folder))("w1 w2")
 
 
 def test_a_checkpoint_finds_a_backbone_that_was_named_from_another_folder(base, odd_tasks, tmp_path, monkeypatch):

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, LongformerConfig, LongformerModel
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    LongformerConfig,
+    LongformerModel,
+    pipeline,
+)
 
 from tutti.config.study import OwnMetric
 from tutti.errors import StorageError
@@ -90,6 +97,13 @@ def test_plain_transformers_loads_encoder_and_tokenizer(saved: Path, model: Mult
     encoder = AutoModel.from_pretrained(saved, add_pooling_layer=False)
     torch.testing.assert_close(encoder.state_dict(), model.encoder.state_dict(), rtol=0, atol=0)
     assert AutoTokenizer.from_pretrained(saved)("w1 w2")["input_ids"] == [2, 5, 6, 3]
+
+
+def test_a_pipeline_of_transformers_refuses_a_checkpoint_since_it_has_no_head_for_it(saved: Path) -> None:
+    with pytest.raises(ValueError, match="predict with `tutti predict STUDY --checkpoint`"):
+        pipeline("text-classification", model=str(saved))("w1 w2")
+    classifier = AutoModelForSequenceClassification.from_pretrained(saved, num_labels=3)  # to train one stays possible
+    assert classifier.config.num_labels == 3
 
 
 def test_the_metadata_hashes_every_other_file(saved: Path) -> None:

@@ -135,6 +135,15 @@ def predictions_of_fold(job: Job, fold: int, task: str, part: EncodedPart) -> np
     return predict(model, part, task=task, batch_size=16, device=torch.device("cpu"))
 
 
+def test_what_the_folds_have_taken_adds_up(done: tuple[Job, CheckpointRecord]) -> None:
+    job, record = done
+    rows = sum(len(job.part(task, "train").ids) for task in ("mood", "same"))
+    assert [report.usage.rows for report in job.reports] == [
+        EPOCHS * (FOLDS - 1) * rows // FOLDS * n for n in (1, 2, 3)
+    ]
+    assert record.usage == job.reports[-1].usage == Bank(job.folder.bank).records()[0].usage
+
+
 def test_each_row_is_predicted_by_the_fold_that_did_not_train_on_it(done: tuple[Job, CheckpointRecord]) -> None:
     job, _ = done
     prepared = load_prepared(job.folder.data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from ray.exceptions import RayTaskError
 
 from tutti.bank.bank import Bank
 from tutti.errors import ClaimLostError, Fault, StorageError
-from tutti.records import CheckpointRecord, TrialState
+from tutti.records import CheckpointRecord, TrialState, Usage
 from tutti.workflows import progress
 from tutti.workflows.console import best_effort_console
 from tutti.workflows.progress import Progress
@@ -42,6 +43,19 @@ def test_an_epoch_s_scores_go_to_the_store_and_its_curves_to_the_tracker(logged)
         "train_loss": {1: 1.0, 2: 0.5},
         "mood/accuracy": {1: 0.5, 2: 0.7},
     }
+
+
+def test_speed_and_memory_of_a_trial_go_to_the_store_and_the_tracker_whatever_becomes_of_it(logged):
+    for final in ({}, logged.FINAL):
+        trial = logged.start()
+        for epoch, more in ((1, {}), (2, final)):
+            usage = Usage(100 * epoch, 2000 * epoch, 2.5 * epoch, memory=2_000_000)
+            logged.epoch(trial, epoch, 0.5, usage=asdict(usage), began=0.0, at=10.0 * epoch, **more)
+        logged.log.on_trial_complete(0, [], trial)
+        speed = {"train_samples_per_second": 40.0, "train_tokens_per_second": 800.0, "peak_memory_megabytes": 2.0}
+        assert logged.record(trial).speed == speed
+        metrics = logged.run(trial).metrics
+        assert {name: [*metrics[name].values()] for name in speed} == {name: [value] for name, value in speed.items()}
 
 
 def test_whoever_watches_is_called_after_each_event(logged):

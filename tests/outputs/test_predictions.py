@@ -83,6 +83,15 @@ def test_a_regression_has_a_value_for_each_row() -> None:
 MANIFEST = {"input": "abc", "members": ("t0", "t1")}
 
 
+def test_a_checkpoint_of_several_labels_alone_decides_at_its_thresholds() -> None:
+    tags = Task("tags", ("joy", "fear"), pair=False, metric="macro_f1", submission="csv", kind_name="labels")
+    outputs = np.array([[0.4, 0.6], [0.2, 0.9]], dtype=np.float32)
+    table = TaskVote(tags, {0: [0]}, decision=np.array([0.3, 0.7])).table(["a", "b"], [outputs])
+    assert table["labels"].to_pylist() == ["joy", "fear"]
+    assert table["confidence"].to_pylist() == pytest.approx([0.4, 0.8])
+    assert TaskVote(tags, {0: [0]}).table(["a", "b"], [outputs])["labels"].to_pylist() == ["fear", "fear"]
+
+
 def shards_of(out: Path, **changes: Any) -> Shards:
     return Shards(out, rows=5, size=2, manifest={**MANIFEST, **changes})
 

@@ -72,6 +72,7 @@ def main(job_file: str) -> None:
                 shutil.rmtree(Path(run["folder"]) / "resume" / run["lose"])
         except (TuttiError, InterruptedError) as error:
             outcomes[name]["error"] = f"{type(error).__name__}: {error}"
+        outcomes[name]["rows"] = reports[-1].usage.rows if reports else 0
         outcomes[name]["reports"] = [_compared(report) for report in reports]
     Path(f"{job_file}.{dist.get_rank()}").write_text(json.dumps(outcomes))
     dist.destroy_process_group()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training_runs import EMA_AND_DROPOUT, TRAINING, Tune, final_weights
+from training_runs import EMA_AND_DROPOUT, TRAINING, Tune, final_weights, newest_state
 
+from tutti.data.encode import EncodedPart
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.task import Task
 
@@ -33,6 +36,32 @@ def test_a_report_holds_scores_losses_and_the_steps_of_its_epoch(tune: Tune, tmp
     for report in reports:
         mean = np.mean([values["loss"] for _, values in report.steps])
         assert report.metrics["train_loss"] == pytest.approx(mean, rel=1e-5)
+
+
+def test_training_steps_are_metered_and_a_resumed_run_goes_on_counting(
+    tune: Tune, parts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+) -> None:
+    within = {"num_train_epochs": 2, "state_steps": 5}
+    began = time.perf_counter()
+    done, reports = tune(tmp_path / "whole", **within)
+    wall = time.perf_counter() - began
+    trained = [own["train"] for own in parts.values()]
+    rows, tokens = sum(len(part.ids) for part in trained), sum(int(part.lengths.sum()) for part in trained)
+    assert [(each.usage.rows, each.usage.tokens) for each in reports] == [(rows, tokens), (2 * rows, 2 * tokens)]
+    usage = done.checkpoint.usage
+    assert usage is not None
+    assert usage == reports[-1].usage
+    assert 0 < usage.seconds < wall
+    assert 50e6 < usage.memory < 10e9  # this process, whose libraries alone take more
+    assert usage.gpu_memory == 0 or torch.cuda.is_available()
+    assert usage.metrics["train_samples_per_second"] == pytest.approx(2 * rows / usage.seconds)
+    with pytest.raises(InterruptedError):
+        tune(tmp_path / "cut", stop_after=1, **within)
+    shutil.rmtree(newest_state(tmp_path / "cut"))  # that of the evaluation: it goes on from the fifth step before
+    resumed, later = tune(tmp_path / "cut", **within)
+    assert [each.usage.rows for each in later] == [rows, 2 * rows]
+    assert resumed.checkpoint.usage is not None
+    assert resumed.checkpoint.usage.tokens == 2 * tokens
 
 
 def test_the_score_weighs_the_tasks(tune: Tune, tasks: tuple[Task, ...], tmp_path: Path) -> None:

@@ -136,3 +136,9 @@ def test_a_soup_of_checkpoints_of_several_labels_scores_as_it_says(tune_kind, pa
     outputs = predict(model, part, task="some", batch_size=16, device=torch.device("cpu"))
     assert metadata.score == pytest.approx(Scorer.of(TASKS["labels"]).score(part.labels, outputs))
     assert metadata.score == [each.score for each in made.ingredients if each.kept][-1]
+    scorer = Scorer.of(TASKS["labels"])
+    for folder in (soup, weights["0"]):  # each decides alone as it was scored
+        model, metadata = load_checkpoint(folder)
+        outputs = predict(model, part, task="some", batch_size=16, device=torch.device("cpu"))
+        decided = scorer.judged(outputs, np.array(metadata.decisions["some"]))
+        assert metadata.score == pytest.approx(scorer(part.labels, decided))

@@ -29,6 +29,7 @@ from tutti.training.predict import predict
 pytestmark = pytest.mark.slow
 TRAINING = {"num_train_epochs": 2, "optim": "sgd", "learning_rate": 0.1, "head_dropout": 0.0, "logging_steps": 3}
 TRAINING |= {"bf16": False}  # compared with the tolerance of float32
+GREEDY = {"lr_scheduler_type": "greedy", "lr_scheduler_kwargs": {"patience": 0, "factor": 0.9}}  # rises at once
 RUNS: dict[str, dict[str, Any]] = {
     # 53 and 37 rows in global batches of up to 8: those of 7 rows need a filler
     "plain": {**TRAINING, "per_device_train_batch_size": 8},
@@ -40,6 +41,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "adversarial": "fgm",
         "class_weights": "balanced",
         "focal_gamma": 1.0,
+        **GREEDY,
         "layer_lr_decay": 0.9,
         "swa_epochs": 2,
     },
@@ -54,6 +56,7 @@ SHARDED = {
         "adversarial": "fgm",
         "layer_lr_decay": 0.9,
         "max_grad_norm": 0.5,
+        **GREEDY,
         "swa_epochs": 2,
     },
     "sharded adapter": {**RUNS["adapter"], "ema_decay": 0.9, "gradient_accumulation_steps": 3},
@@ -182,6 +185,7 @@ def both(
 def test_two_workers_give_the_loss_gradient_norm_and_scores_of_one(both: tuple[Any, ...]) -> None:
     outcome, _, reports, _, _ = both
     assert len(outcome["reports"]) == len(reports) == 2
+    assert outcome["rows"] == reports[-1].usage.rows == 2 * (53 + 37)
     for two, one in zip(outcome["reports"], reports, strict=True):
         assert two["metrics"] == pytest.approx(one.metrics, rel=1e-4)
         assert [step for step, _ in two["steps"]] == [step for step, _ in one.steps]

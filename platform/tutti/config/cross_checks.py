@@ -160,6 +160,16 @@ def worker_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
     return faults
 
 
+def device_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault where workers request a GPU that trials would leave idle."""
+    training, gpus = section(raw, "training"), section(raw, "resources").get("gpus_per_worker", 0)
+    if training.get("use_cpu") is not True or not isinstance(gpus, int | float) or gpus <= 0:
+        return []
+    rule = f"be left out where resources.gpus_per_worker is {gpus:g}: each worker would keep a GPU that nothing uses"
+    remedy = "take one of the two out: without gpus_per_worker a trial trains on the CPU"
+    return [Fault(what("training.use_cpu"), rule, "true", remedy)]
+
+
 def precision_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault for each precision of GPUs alone that all trials would have although their workers have none."""
     if section(raw, "resources").get("gpus_per_worker", 0) != 0:
@@ -216,6 +226,14 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
         unsupported["training.best_by"] = (
             True,
             "a trial's own best weights are kept by its score",
+        )
+    stages = training.get(STAGES)
+    keys_of_stages = [keys for keys in (stages if isinstance(stages, list | tuple) else ()) if isinstance(keys, dict)]
+    for place, keys in (("training", [training, *keys_of_stages]), ("search_space", [space])):
+        stops = any(each.get("early_stopping_patience") is not None for each in keys)
+        unsupported[f"{place}.early_stopping_patience"] = (
+            stops,
+            "a trial would be missing where all meet",
         )
     for key, (value, reason) in unsupported.items():
         if value:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from tutti.config.address import address_fault
 from tutti.config.cross_checks import (
+    device_faults,
     fold_faults,
     kind_faults,
     objective_weight_faults,
@@ -89,6 +90,7 @@ def load_study(
         kind_faults,
         report_faults,
         worker_faults,
+        device_faults,
         precision_faults,
         population_faults,
     )

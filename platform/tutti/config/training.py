@@ -80,6 +80,9 @@ class TrainingOptions(Strict):
         best_by: which evaluation's weights a trial keeps, and with them its score: the one with the best ``score``, or
             with the lowest validation ``loss``: the mean over tasks, weighted as in the score, of numbers in units of
             the training labels' spread.
+        early_stopping_patience: evaluations without a better score (``best_by``) after which a stage ends, and with the
+            last stage the trial; None trains all epochs.
+        early_stopping_threshold: by how much a score must exceed the best one to be better in this sense.
         evals_per_epoch: evaluations, and reports, per epoch, at about equal distances.
         state_steps: number of optimizer steps between two resume checkpoints, in addition to those after evaluations;
             by default only these are saved.
@@ -125,6 +128,8 @@ class TrainingOptions(Strict):
     quant_type: Literal["nf4", "fp4"] = "nf4"
     attn_implementation: str | None = None
     best_by: Literal["score", "loss"] = "score"
+    early_stopping_patience: Annotated[int, Field(ge=1)] | None = None
+    early_stopping_threshold: Annotated[float, Field(ge=0)] = 0.0
     evals_per_epoch: Annotated[int, Field(ge=1)] = 1
     state_steps: Annotated[int, Field(ge=1)] | None = None
 

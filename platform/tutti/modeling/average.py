@@ -69,17 +69,24 @@ def write_mean(folder: Path, checkpoints: Sequence[Path], *, key: str) -> None:
                 _write_mean(temporary / file.name, [checkpoint / file.name for checkpoint in checkpoints])
             elif file.name != METADATA:
                 shutil.copy2(file, temporary / file.name)
-        changes = {"key": key, "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}}
+        changes = {
+            "key": key,
+            "decisions": {},
+            "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())},
+        }
         (temporary / METADATA).write_text(_updated_metadata(first, changes), encoding="utf-8")
 
 
-def write_scores(folder: Path, *, score: float, task_scores: Mapping[str, float]) -> None:
-    """Writes the scores into a checkpoint's metadata.
+def write_scores(
+    folder: Path, *, score: float, task_scores: Mapping[str, float], decisions: Mapping[str, Sequence[float]]
+) -> None:
+    """Writes the scores, and the decisions that were scored, into a checkpoint's metadata.
 
     Raises:
         StorageError: if the file system refuses.
     """
-    write_whole(folder / METADATA, _updated_metadata(folder, {"score": score, "task_scores": dict(task_scores)}))
+    changes = {"score": score, "task_scores": dict(task_scores), "decisions": dict(decisions)}
+    write_whole(folder / METADATA, _updated_metadata(folder, changes))
 
 
 def _write_mean(file: Path, sources: Sequence[Path]) -> None:

@@ -6,8 +6,9 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from safetensors import SafetensorError
@@ -27,6 +28,16 @@ METADATA = "tutti.json"
 FORMAT = 1  # of METADATA
 HEADS = "heads.safetensors"
 ADAPTER = "adapter_model.safetensors"
+_CONFIG = "config.json"
+# Of config.json. The classes of transformers for sequences or tokens would put a new head of random weights on the
+# encoder, and only warn. One of no labels answers nothing, and the pipelines for texts end with this sentence.
+_NO_CLASSIFIER: Mapping[str, object] = {
+    "id2label": {},
+    "label2id": {},
+    "problem_type": None,
+    "function_to_apply": "none: this folder is an encoder, and its heads, in heads.safetensors, are no class of "
+    "transformers; predict with `tutti predict STUDY --checkpoint` or tutti.modeling.checkpoint.load_checkpoint",
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,8 @@ class CheckpointMetadata:
         adapter: the adapter trained instead of the encoder's weights; None if the weights were trained.
         base: the backbone under the adapter; None without an adapter.
         limit: of the tokens of a training row; in the file under the keys of ``TextLimit``.
+        decisions: per task that is scored at decisions fitted to the validation rows, their parameters: of several
+            labels the least probability of each. It decides at them alone, see ``Kind.tuned_alone``.
         global_attention: as in ``MultiTaskModel``.
     """
 
@@ -56,6 +69,7 @@ class CheckpointMetadata:
     adapter: Adapter | None
     base: Base | None
     global_attention: bool
+    decisions: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 def save_checkpoint(
@@ -70,13 +84,15 @@ def save_checkpoint(
     score: float,
     task_scores: Mapping[str, float],
     limit: TextLimit,
+    decisions: Mapping[str, Sequence[float]] = MappingProxyType({}),
     weights: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Writes ``folder`` atomically, replacing its previous content.
 
     Encoder and tokenizer are saved for ``AutoModel`` and ``AutoTokenizer``, the heads in heads.safetensors, and the
     rest in tutti.json. With an adapter, only adapter_config.json and adapter_model.safetensors are saved of the
-    encoder: ``AutoModel`` applies them to the backbone named in adapter_config.json.
+    encoder: ``AutoModel`` applies them to the backbone named in adapter_config.json. A pipeline of transformers, which
+    knows none of the heads, ends with an error on either folder.
 
     Args:
         weights: of a sharded model, its gathered ``trained_state``.
@@ -86,6 +102,9 @@ def save_checkpoint(
     """
     with tensor_faults(folder), no_progress_bars(), whole_folder(folder) as temporary:
         model.encoder.save_pretrained(temporary, state_dict=None if weights is None else below("encoder.", weights))
+        if (config := temporary / _CONFIG).is_file():  # an adapter leaves it to its backbone
+            content = json.loads(config.read_text(encoding="utf-8"))
+            config.write_text(json.dumps({**content, **_NO_CLASSIFIER}, indent=2), encoding="utf-8")
         tokenizer.save_pretrained(temporary)
         heads = model.heads.state_dict() if weights is None else below("heads.", weights)
         save_file({name: t.contiguous() for name, t in heads.items()}, temporary / HEADS)
@@ -98,6 +117,7 @@ def save_checkpoint(
             "epoch": epoch,
             "score": score,
             "task_scores": dict(task_scores),
+            "decisions": dict(decisions),
             "files": {file.name: sha256_of(file) for file in sorted(temporary.iterdir())},
             "adapter": None if model.adapter is None else asdict(model.adapter),
             "base": None if model.base is None else asdict(model.base),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import optuna
@@ -34,6 +34,7 @@ class Resumption:
         stopping: the epoch at whose score the scheduler decided to stop it; 0 if it did not.
         fold: index of the fold that was trained last.
         exchanges: every time it continued from another trial's checkpoint: see ``TrialRecord``.
+        speed: speed and memory of training up to the last report, by the names of ``Usage.metrics``.
     """
 
     seconds: float = 0.0
@@ -43,6 +44,7 @@ class Resumption:
     stopping: int = 0
     fold: int | None = None
     exchanges: tuple[Mapping[str, Any], ...] = ()
+    speed: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def begins_anew(self) -> bool:
@@ -166,5 +168,6 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
         ended=end.get("at"),
         reason=end.get("reason"),
         exchanges=resumption(trial).exchanges,
+        speed=resumption(trial).speed,
         measured=end.get("measured") or {},
     )

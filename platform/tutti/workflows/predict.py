@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -134,7 +134,8 @@ def predict(
     console.print(f"Study {study.name}, task {own.name}: {described} by {predictors.description}")
     for notice in new_rows.layout.notices(str(file)):
         console.print(notice)
-    manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(new_rows.layout), "task": asdict(own)}
+    manifest: dict[str, Any] = {"input": sha256_of(file), "layout": repr(new_rows.layout)}
+    manifest["task"] = own.to_dict(study.folder.data)
     manifest |= {"cleaning": new_rows.spec.cleaning.model_dump(), "checkpoints": _fingerprints(predictors.checkpoints)}
     manifest |= predictors.manifest
     shards = Shards(out, rows=new_rows.rows, size=SHARD, manifest=manifest)
@@ -283,6 +284,8 @@ def chosen_members(studies: Mapping[str, StudyBase], task: Task, name: str, reci
 
 
 def _single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predictors:
+    import numpy as np
+
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.inference import Checkpoint
     from tutti.orchestration.after.weights import check_predicts
@@ -292,8 +295,11 @@ def _single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predic
     example = folder.trial("t0000").fold(0) if config.split.folds else folder.trial("t0000")
     remedy = f"name the folder of a checkpoint, such as {example.best}"
     check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
-    alone = Checkpoint(checkpoint, read_metadata(checkpoint).limit)
-    return Predictors(f"the checkpoint {checkpoint}", [alone], TaskVote(task, {0: [0]}), {}, config.training)
+    metadata = read_metadata(checkpoint)
+    fitted = metadata.decisions.get(task.name)
+    vote = TaskVote(task, {0: [0]}, decision=None if fitted is None else np.array(fitted))
+    alone = Checkpoint(checkpoint, metadata.limit)
+    return Predictors(f"the checkpoint {checkpoint}", [alone], vote, {}, config.training)
 
 
 def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:

@@ -50,9 +50,9 @@ def show_card(console: Console, card: Card) -> None:
 def show_pseudo_labels(console: Console, report: PseudoLabelReport, target: Path) -> None:
     """Prints coverage and expected precision by class, the remarks, and the files."""
     from tutti.outputs.pseudo.pool import ledger_of
-    from tutti.outputs.pseudo.report import EXPECTED, which_rows
+    from tutti.outputs.pseudo.report import EXPECTED
 
-    console.print(f"Study {report.study}, recipe {report.recipe}. {which_rows(report.labelling)}")
+    console.print(f"Study {report.study}, recipe {report.recipe}. {report.which_rows}")
     judged = any(task.coverage for task in report.tasks)  # no regression's labels are
     caption = f"Share is that of the task's unlabelled rows. {EXPECTED if judged else ''}".rstrip()
     columns = ("rows", "share", "mean confidence", "expected precision")
@@ -62,7 +62,7 @@ def show_pseudo_labels(console: Console, report: PseudoLabelReport, target: Path
             table.add_row(task.task, *class_coverage.cells)
         share = task.labelled / max(task.unlabelled, 1)
         expected = number(task.expected_precision)
-        if 0 < task.judged_labels < task.labelled:
+        if 0 < task.judged_labels < task.given:
             expected += f" of {task.judged_labels:,} labels"
         means = (number(task.mean_confidence), expected)
         table.add_row(task.task, "all", f"{task.labelled:,}", f"{share:.1%}", *means, style="bold")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from tutti.workflows.progress import Progress, cut_off, failures, outcome_table,
 if TYPE_CHECKING:
     from tutti.config.study import StudyConfig
     from tutti.orchestration.driver.study import StudyOutcome
+    from tutti.tasks.task import Task
 
 
 class InterruptedStudy(KeyboardInterrupt):
@@ -178,9 +180,8 @@ def _run_trials(opened: StudyBase, *, concurrent: int) -> StudyOutcome:
     from tutti.tracking.protocol import BEST_SCORE
 
     study, folder = opened.config, opened.folder
-    shown = (
-        opened.console if opened.console.quiet else best_effort_console()
-    )  # an error raised in Tune's callbacks would end the study
+    # An error raised in Tune's callbacks would end the study.
+    shown = opened.console if opened.console.quiet else best_effort_console()
     store = stores.open_store(study, folder)
     try:
         tracker = stores.open_tracker(study, folder)
@@ -213,7 +214,7 @@ def _run_trials(opened: StudyBase, *, concurrent: int) -> StudyOutcome:
                 tags=tracking_metadata.run_tags(),
                 watch=progress,
                 notify=lambda text: shown.print(text),
-                picture=picture,
+                picture=partial(picture, {task.name: task for task in opened.prepared.tasks}),
             )
         best = best_trial(outcome.trials)
         tracker.end_study(
@@ -239,13 +240,15 @@ def _run_trials(opened: StudyBase, *, concurrent: int) -> StudyOutcome:
     return outcome
 
 
-def picture(task: str, predictions: Predictions) -> bytes:
-    """A PNG of a trial's validation predictions."""
+def picture(tasks: Mapping[str, Task], name: str, predictions: Predictions) -> bytes:
+    """A PNG of a trial's validation predictions, as they were scored."""
     from tutti.outputs.report.pictures import predictions_png
+    from tutti.tasks.scorer import Scorer
 
     assert predictions.labels is not None
-    decided = predictions.kind.decide(predictions.outputs)
-    return predictions_png(predictions.kind, predictions.labels, decided, predictions.names, task)
+    decision = Scorer.of(tasks[name]).alone(predictions.labels, predictions.outputs)
+    decided = predictions.kind.decide(predictions.outputs, decision)
+    return predictions_png(predictions.kind, predictions.labels, decided, predictions.names, name)
 
 
 def _study_argument(folder: StudyFolder) -> str:

@@ -65,6 +65,7 @@ class Report(Evaluation, total=False):
         final: the last report of a trial that finished; its predictions are in the bank.
         best_score, best_epoch, best_task_scores: of the checkpoint that a finished trial kept.
         parameters: number of weights that the last stage trained.
+        usage: the fields of the ``Usage`` of the trial's training steps so far, over all attempts.
         failed: the reason of a failure; the last report of a trial.
         infeasible: the failed trial does not fit into memory.
         notice: a sentence for the user. Sent alone.
@@ -86,6 +87,7 @@ class Report(Evaluation, total=False):
     best_epoch: int
     best_task_scores: Mapping[str, float]
     parameters: int | None
+    usage: Mapping[str, Any]
     failed: str
     infeasible: bool
     notice: str

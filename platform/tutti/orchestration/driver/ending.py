@@ -69,7 +69,8 @@ class Ender:
         else:  # its predictions, written before its last report, must not vote
             Bank(folder.bank).remove(key)
         recorder.end_open_folds(progress, state, reason)
-        metrics = {"seconds": seconds, **measured, **recorder.summary(key, report, finished=is_finished)}
+        summary = recorder.summary(key, report, finished=is_finished)
+        metrics = {"seconds": seconds, **progress.usage.metrics, **measured, **summary}
         tags = self._tags(key, progress)
         recorder.tracker.end_trial(key, state=state, reason=reason, metrics=metrics, tags=tags)
         uses_report = recorder.folds or is_finished

@@ -157,7 +157,7 @@ class StudyLog(NotSnapshotted, Callback):
         for key in keys:
             progress = self._running.pop(key)
             recorder.end_open_folds(progress, TrialState.INTERRUPTED, reason)
-            metrics = {"seconds": progress.wall_seconds}
+            metrics = {"seconds": progress.wall_seconds, **progress.usage.metrics}
             with suppress(StorageError):
                 metrics |= recorder.summary(key, recorder.last_report(key, progress))
             recorder.tracker.end_trial(key, state=TrialState.INTERRUPTED, reason=reason, metrics=metrics, tags={})

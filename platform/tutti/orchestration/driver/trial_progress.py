@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 from tutti.orchestration.broker.messages import Report, learnt
+from tutti.records import Usage
 from tutti.search.trial_attributes import Resumption
 
 
@@ -24,6 +25,7 @@ class TrialProgress:
         stop_reason: why the study's stopper ends it with its last report.
         notices: sentences that were shown to the user.
         cut_off_seconds: training time of earlier attempts in this run, up to the last report of each.
+        usage: what its training steps have taken, up to its last report.
         attempt: Unix time at which the current attempt began, and seconds from then to its last report.
     """
 
@@ -38,13 +40,16 @@ class TrialProgress:
     stop_reason: str | None = None
     notices: list[str] = field(default_factory=list)
     cut_off_seconds: float = 0.0
+    usage: Usage = field(default_factory=Usage)
     attempt: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         self._earlier_seconds = self.resumption.seconds
 
     def update_time(self, report: Report) -> None:
-        """Adds the time of a report."""
+        """Adds the time of a report, and what the training steps up to it have taken."""
+        if "usage" in report:
+            self.usage = Usage(**report["usage"])
         if "began" in report:
             if self.attempt is None:  # the trial may have waited for its workers
                 self.began = report["began"]
@@ -54,7 +59,8 @@ class TrialProgress:
 
     def after(self, report: Report) -> Resumption:
         """What a later run has to know of it after a report whose time was added."""
-        return replace(learnt(self.resumption, report), seconds=self.trained_seconds)
+        speed = self.usage.metrics or self.resumption.speed
+        return replace(learnt(self.resumption, report), seconds=self.trained_seconds, speed=speed)
 
     @property
     def wall_seconds(self) -> float:

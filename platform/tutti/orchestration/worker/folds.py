@@ -14,7 +14,7 @@ import numpy as np
 from tutti.bank.bank import Bank
 from tutti.config.folder import TrialFolder, fold_name
 from tutti.errors import StorageError
-from tutti.records import CheckpointRecord
+from tutti.records import CheckpointRecord, Usage
 from tutti.tasks.objective import study_score
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
@@ -36,6 +36,7 @@ class FoldReport:
         best: the fold's best epoch, with its scores on the fold's validation rows.
         score: mean of the ``best`` scores of all complete folds.
         task_scores: the same mean of each task's metric.
+        usage: what the training steps of all complete folds have taken.
         done: whether this is the last fold.
     """
 
@@ -43,6 +44,7 @@ class FoldReport:
     best: CheckpointRecord
     score: float
     task_scores: Mapping[str, float]
+    usage: Usage
     done: bool
 
 
@@ -118,7 +120,8 @@ def fine_tune_folds(
 
     task_scores = from_rank_zero(combine)
     score = study_score(task_scores, tasks)
-    record = CheckpointRecord(key, number, count, score, task_scores, str(folder), complete[0].parameters)
+    parameters, usage = complete[0].parameters, _usage(complete)
+    record = CheckpointRecord(key, number, count, score, task_scores, str(folder), parameters, usage)
     return FineTuned(record, predictions)
 
 
@@ -167,8 +170,13 @@ def _report(complete: Sequence[CheckpointRecord], count: int) -> FoldReport:
         best=complete[-1],
         score=float(np.mean([record.score for record in complete])),
         task_scores={task: float(np.mean([record.task_scores[task] for record in complete])) for task in tasks},
+        usage=_usage(complete),
         done=len(complete) == count,
     )
+
+
+def _usage(complete: Sequence[CheckpointRecord]) -> Usage:
+    return sum((record.usage for record in complete if record.usage is not None), Usage())
 
 
 def _combined(

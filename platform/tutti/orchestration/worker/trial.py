@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tutti.config.folder import StudyFolder
@@ -12,7 +13,7 @@ from tutti.config.study import StudyConfig
 from tutti.errors import TrialError, TrialMemoryError
 from tutti.orchestration.broker.messages import Evaluation, Report, TrialConfig
 from tutti.orchestration.worker.trial_listener import TrialListener
-from tutti.records import CheckpointRecord
+from tutti.records import CheckpointRecord, Usage
 from tutti.search.limits import SECONDS_PER_HOUR
 from tutti.tracking.protocol import FOLD_SCORE
 
@@ -76,22 +77,25 @@ class _Reporter(TrialListener):
         self._began, self._started = time.time(), time.monotonic()
         self._clock = None if max_hours is None else _Clock(max_hours)
         self._last: Report = {}
+        self._of_folds = Usage()
 
     def on_epoch(self, report: EpochReport) -> None:
-        self._last.update(_evaluation(report))
+        self._last.update({**_evaluation(report), "usage": asdict(report.usage)})
         if not report.done:  # finish() reports the last epoch, once its predictions are in the bank
             self._send(self._last)
 
     def on_fold_epoch(self, fold: int, report: EpochReport) -> None:
-        self._send({"fold": fold, "fold_epoch": _evaluation(report)})
+        usage = asdict(self._of_folds + report.usage)
+        self._send({"fold": fold, "fold_epoch": _evaluation(report), "usage": usage})
 
     def on_fold(self, report: FoldReport) -> None:
-        best = report.best
+        best, self._of_folds = report.best, report.usage
         fold_report: Report = {
             "epoch": report.fold + 1,
             "score": report.score,
             "task_scores": dict(report.task_scores),
             "metrics": {FOLD_SCORE: best.score},
+            "usage": asdict(report.usage),
             "fold": report.fold,
             "fold_best": {"score": best.score, "epoch": best.epoch, "task_scores": dict(best.task_scores)},
         }

@@ -276,6 +276,7 @@ def _task_report(labelled: _Labelled, labelling: PseudoLabels, calibrated: bool)
         soft=soft,
         coverage=coverage,
         members=labelled.elected.members,
+        exclusive=task.kind.exclusive or not task.kind.probabilistic,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 
 from tutti.config.recipe import PseudoLabels
@@ -26,14 +26,32 @@ _SELECT_SENTENCES = {
     "prior": "The surest rows of each class are labelled, {share:.4g} of the eligible, with training's class shares",
     "all": "Every row is labelled",
 }
+_SURE = "as sure as its least certain label, given or not"
+_SELECT_SENTENCES_OF_LABELS = {
+    "threshold": f"A row is labelled where it is {_SURE}, to at least {{threshold:g}}",
+    "quantile": f"The surest {{share:.4g}} of the eligible rows are labelled; a row is {_SURE}",
+    "prior": f"The surest {{share:.4g}} of the eligible rows are labelled; a row is {_SURE}",
+    "all": "Every row is labelled",
+}
 
 
-def which_rows(labelling: PseudoLabels) -> str:
-    """Which rows are labelled, as a sentence without a full stop."""
-    sentence = _SELECT_SENTENCES[labelling.select].format(threshold=labelling.threshold, share=labelling.share)
-    if labelling.agreement:
-        sentence += f", if at least {labelling.agreement:.4g} of the members say the label by themselves"
-    return sentence
+def which_rows(labelling: PseudoLabels, *, exclusive: Collection[bool]) -> str:
+    """Which rows are labelled, as a sentence without a full stop.
+
+    Args:
+        exclusive: ``Kind.exclusive`` of the tasks that are labelled: rows of several labels have no class.
+    """
+    each = [(_SELECT_SENTENCES, "the label")] if True in exclusive or not exclusive else []
+    if False in exclusive:
+        each.append((_SELECT_SENTENCES_OF_LABELS, "the same labels"))
+    sentences = []
+    for sentence, label in each:
+        sentences.append(sentence[labelling.select].format(threshold=labelling.threshold, share=labelling.share))
+        if labelling.agreement:
+            sentences[-1] += f", if at least {labelling.agreement:.4g} of the members say {label} by themselves"
+    if len(sentences) == 2 and labelling.select != "all":
+        sentences[1] = f"Of tasks with several labels: {sentences[1]}"
+    return ". ".join(dict.fromkeys(sentences))
 
 
 @dataclass(frozen=True)
@@ -89,7 +107,8 @@ class TaskPseudoLabels:
         drifting_class: the class with that difference.
         file: the training file; none if no row was chosen or the drift is too large.
         soft: whether that has a probability for each class.
-        coverage: by class, in the task's order; empty for a regression.
+        coverage: by class or label, in the task's order; empty for a regression.
+        exclusive: whether exactly one class is right for a row; false for several labels.
     """
 
     task: str
@@ -104,11 +123,17 @@ class TaskPseudoLabels:
     soft: bool
     coverage: tuple[ClassCoverage, ...]
     members: tuple[Member, ...]
+    exclusive: bool = True
 
     @property
     def written(self) -> int:
         """The number of rows in the training file; 0 if no file was written."""
         return self.labelled if self.file is not None else 0
+
+    @property
+    def given(self) -> int:
+        """The number of labels that the chosen rows got; of classes one each."""
+        return sum(own.rows for own in self.coverage)
 
     @property
     def judged_labels(self) -> int:
@@ -146,6 +171,11 @@ class PseudoLabelReport:
     kind: str = field(default="pseudo-labels", init=False)
 
     @property
+    def which_rows(self) -> str:
+        """Which rows are labelled, as a sentence without a full stop."""
+        return which_rows(self.labelling, exclusive={task.exclusive for task in self.tasks})
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """Caveats that belong beside the numbers, one sentence each: missing files, skipped tasks, few members."""
         return (
@@ -166,15 +196,18 @@ class PseudoLabelReport:
         if labels.labelled:
             assert labels.drift is not None
             assert labelling.max_drift is not None
-            fitting = "a smaller `share`" if labelling.select == "prior" else "`select: prior`"
-            if labelling.agreement and labelling.select == "prior":  # a class may have too few eligible rows
-                fitting += " or `agreement`"
+            fitting = "`select: prior`" if labels.exclusive else "another `select` or `share`"
+            if labels.exclusive and labelling.select == "prior":  # a class may have too few eligible rows
+                fitting = "a smaller `share`" + (" or `agreement`" if labelling.agreement else "")
             side = "above" if labels.drift > 0 else "below"
+            class_has = f"Among the labels of task {task} the class {labels.drifting_class} has"
+            label_has = f"Among the labelled rows of task {task} those with the label {labels.drifting_class} have"
             return (
-                f"Among the labels of task {task} the class {labels.drifting_class} has a share that is "
+                f"{class_has if labels.exclusive else label_has} a share that is "
                 f"{abs(labels.drift) * 100:.2f} points {side} that among the training "
                 f"rows, and max_drift allows {labelling.max_drift * 100:g}: {no_file}. Set {fitting} in the "
-                "recipe, or a larger max_drift where the unlabelled rows are known to be of other classes."
+                f"recipe, or a larger max_drift where the unlabelled rows are known to "
+                f"{'be of other classes' if labels.exclusive else 'have other labels'}."
             )
         if labels.seen == labels.unlabelled:
             return f"The trials have seen each row of task {task} with a label: {no_file}. Name rows that are new."
@@ -207,8 +240,7 @@ class PseudoLabelReport:
         lines = [
             f"# Pseudo-labels of study `{self.study}`, recipe `{self.recipe}`",
             "",
-            f"Made {self.created}. Members: {self.rule}. {which_rows(self.labelling)}. "
-            f"Labels are {self.labelling.labels}.",
+            f"Made {self.created}. Members: {self.rule}. {self.which_rows}. Labels are {self.labelling.labels}.",
             "",
         ]
         for remark in self.remarks:

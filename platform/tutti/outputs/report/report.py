@@ -123,7 +123,8 @@ def vote(
                 else (),
             )
         )
-    return VoteSection(card, which_rows(labelling), tuple(sections), drawn(pictures))
+    exclusive = {section.pseudo.exclusive for section in sections if section.pseudo}
+    return VoteSection(card, which_rows(labelling, exclusive=exclusive), tuple(sections), drawn(pictures))
 
 
 def write_report(

@@ -40,12 +40,14 @@ class TaskVote:
         groups: by member that has to predict, the indices of its checkpoints, one for each fold of its trial; the
             member's prediction is their mean.
         ensemble: how members are combined; none if a single checkpoint predicts.
+        decision: the parameters of a single checkpoint's decisions, as of ``Kind.decide``; none for most kinds.
         calibrated: whether probabilities are written at the ensemble's temperature. Labels do not change.
     """
 
     task: Task
     groups: Mapping[int, Sequence[int]]
     ensemble: Ensemble | None = None
+    decision: np.ndarray | None = None
     calibrated: bool = False
 
     def table(self, ids: Sequence[str], predictions: Sequence[np.ndarray]) -> pa.Table:
@@ -71,7 +73,7 @@ class TaskVote:
             by_column = np.ascontiguousarray(combined.reshape(len(combined), -1).T)
             numbers = dict(zip(names or ("value",), map(pa.array, by_column), strict=True))
             return pa.table([id_column, *numbers.values()], names=["id", *numbers])
-        decided = kind.decide(combined) if self.ensemble is None else self.ensemble.decide(combined)
+        decided = kind.decide(combined, self.decision) if self.ensemble is None else self.ensemble.decide(combined)
         probabilities = combined
         if self.ensemble is not None and self.calibrated:
             probabilities = self.ensemble.calibrated(combined).astype(np.float32)

@@ -12,6 +12,7 @@ from transformers import TrainingArguments
 
 from tutti.errors import Fault, TrialError, first_line
 from tutti.training.keys.options import FIXED
+from tutti.training.keys.schedules import arguments_of
 from tutti.training.machine.precision import PRECISIONS, is_automatic, with_precision
 from tutti.training.machine.ranks import gathered, world_size
 from tutti.training.machine.sharding import keep_full_precision
@@ -35,7 +36,7 @@ def training_arguments(
         by_rank = gathered({name: bool(fields.get(name)) for name in PRECISIONS})
         fields |= {name: all(flags[name] for flags in by_rank) for name in PRECISIONS if name in fields}
     with machine_faults(ValueError, ImportError):  # for example bf16 on a GPU that lacks it
-        args = TrainingArguments(**{**fields, **FIXED, "output_dir": str(folder)})
+        args = arguments_of({**fields, **FIXED, "output_dir": str(folder)})
     keep_full_precision(args)
     if args.fp16 and args.device.type == "cpu":  # accelerate would silently train in float32
         what = "the training key fp16"

@@ -52,6 +52,7 @@ _NEEDS: Mapping[str, tuple[Need, ...]] = {
     "sampling_temperature": (_with("task_sampling", "temperature"),),
     "sampling_weights": (_with("task_sampling", "weights"),),
     "stride": (_with("long_texts", "windows"),),
+    "early_stopping_threshold": (_with("early_stopping_patience"),),
     "head_dropout_samples": (("head_dropout", lambda got: got != 0, "with head_dropout: 0"),),
     "per_device_train_batch_size": (_beside("max_tokens_per_batch"),),
     "num_train_epochs": (("max_steps", lambda got: (got or -1) < 1, "beside max_steps"),),

@@ -58,6 +58,8 @@ ALIASES = _by_name(
         "bf16": "precision mixed_precision amp",
         "evals_per_epoch": "evaluations_per_epoch val_check_interval",
         "state_steps": "checkpoint_steps",
+        "early_stopping_patience": "early_stopping patience es_patience",
+        "early_stopping_threshold": "min_delta es_min_delta",
     }
 )
 
@@ -73,7 +75,6 @@ _ELSEWHERE = _by_name(
         "tasks.NAME.metric": "metric_name",
         "split.validation": "eval_dataset_size",
         "split.folds": "folds n_folds num_folds k_folds n_splits",
-        "search.scheduler": "early_stopping early_stopping_patience patience",
         "resources.gpus_per_worker": "device gpus num_gpus n_gpu",
         "": "max_train_samples max_mmlu_samples pad_to_max_length sample_generate do_sample penalty_alpha",
     }

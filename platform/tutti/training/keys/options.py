@@ -340,21 +340,20 @@ def _enum_faults(what: str, key: str, value: Any) -> list[Fault]:
 
 def _combination_faults(what: str, training: Mapping[str, Any]) -> list[Fault]:
     """Faults of combinations: of Tutti's own options, or refused by TrainingArguments, such as fp16 with bf16."""
-    from transformers import TrainingArguments
-
+    from tutti.training.keys.schedules import arguments_of
     from tutti.training.keys.trial_build_checks import build_faults
 
     try:
-        arguments = split_training(training)[1]
+        options, arguments = split_training(training)
     except TrialError as error:
         return [Fault(what, fault.rule, "keys that do not go together", "change one of them") for fault in error.faults]
     try:
         # Checked without a GPU, since the machine that trains may be another one.
-        args = TrainingArguments(**{**arguments, **FIXED, "use_cpu": True, "tf32": None})
+        args = arguments_of({**arguments, **FIXED, "use_cpu": True, "tf32": None})
     except (ValueError, TypeError, ImportError) as error:
         rule = "be a combination that transformers.TrainingArguments takes"
         return [Fault(what, rule, f'"{first_line(error)}"', "change the keys that it names")]
-    return build_faults(what, args)
+    return build_faults(what, args, best_by=options.best_by)
 
 
 def _argument_types() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.trainer_optimizer import is_optimizer_factory
 
 from tutti.errors import Fault, first_line, nearest
+from tutti.training.keys.schedules import EVALUATED, schedule_of, schedule_settings
 
 _STEPS = 10  # length of the schedule that is built
 
@@ -41,13 +42,16 @@ def _choice_faults(what: str, value: str, names: Sequence[str]) -> list[Fault]:
     return [Fault(what, f"be one of {', '.join(names)}", repr(value), nearest(value, names, otherwise="name one"))]
 
 
-def build_faults(where: str, args: TrainingArguments) -> list[Fault]:
+def build_faults(where: str, args: TrainingArguments, *, best_by: str) -> list[Fault]:
     """Faults of lr_scheduler_kwargs and optim_args with the configured schedule and optimizer."""
-    return _scheduler_faults(where, args) + _optimizer_faults(where, args)
+    return _scheduler_faults(where, args, best_by) + _optimizer_faults(where, args)
 
 
-def _scheduler_faults(where: str, args: TrainingArguments) -> list[Fault]:
-    settings = args.lr_scheduler_kwargs
+def _scheduler_faults(where: str, args: TrainingArguments, best_by: str) -> list[Fault]:
+    settings, name = args.lr_scheduler_kwargs, schedule_of(args)
+    if name in EVALUATED and "mode" in (settings or {}):
+        rule = "be left out: whether a higher value is better is known, of the score and of the loss"
+        return [Fault(f"{where}.lr_scheduler_kwargs.mode", rule, repr(settings["mode"]), "take it out")]
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=args.learning_rate)
     try:
         get_scheduler(
@@ -55,10 +59,9 @@ def _scheduler_faults(where: str, args: TrainingArguments) -> list[Fault]:
             optimizer=optimizer,
             num_warmup_steps=args.get_warmup_steps(_STEPS),
             num_training_steps=_STEPS,
-            scheduler_specific_kwargs=dict(settings or {}),
+            scheduler_specific_kwargs=schedule_settings(args, best_by=best_by),
         )
     except (ValueError, TypeError) as error:
-        name = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
         rule, remedy = f"be what the schedule {name} takes", "correct it, or name another lr_scheduler_type"
         return [Fault(f"{where}.lr_scheduler_kwargs", rule, f"{settings or 'none'} ({first_line(error)})", remedy)]
     return []

@@ -18,26 +18,24 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from tutti.config.folder import TrialFolder
 from tutti.config.stages import staged
-from tutti.config.training import TrainingOptions
 from tutti.data.encode import EncodedPart, load_tokenizer
-from tutti.errors import Fault, TrialError
 from tutti.files import clear_stray, storage_faults, strays, whole_folder
-from tutti.modeling.adapters import adapter_of, forget_optimizers
+from tutti.modeling.adapters import forget_optimizers
 from tutti.modeling.checkpoint import METADATA, load_checkpoint, save_checkpoint
-from tutti.modeling.heads import HeadOptions
-from tutti.modeling.layers import reinitialise
-from tutti.modeling.mixout import add_mixout
-from tutti.modeling.model import MultiTaskModel, load_encoder, model_type_of
-from tutti.records import CheckpointRecord, TextLimit
+from tutti.modeling.model import MultiTaskModel, model_type_of
+from tutti.records import CheckpointRecord, TextLimit, Usage
 from tutti.tasks.objective import study_score
 from tutti.tasks.predictions import Predictions
+from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
 from tutti.training.keys.arguments import machine_faults, training_arguments
 from tutti.training.keys.options import split_training
+from tutti.training.keys.schedules import follow
 from tutti.training.loop.callbacks import StageCallback
 from tutti.training.loop.measure import measure, study_loss
 from tutti.training.loop.report import EpochReport, FineTuned
 from tutti.training.loop.resume import Position, load_state, newest_state, remove_later, save_state, stage_start
+from tutti.training.loop.stage_model import stage_model
 from tutti.training.loop.trainer import MultiTaskTrainer, diverged
 from tutti.training.machine.precision import autocast, name_of
 from tutti.training.machine.ranks import from_rank_zero, rank, together, world_size
@@ -106,7 +104,7 @@ def fine_tune(
         from_rank_zero(lambda: remove_later(run.folder.resume, state))
         if state is not None:
             run.position, run.best_score = state.position, state.position.best_score
-            run.precision = state.precision
+            run.precision, run.usage = state.precision, state.usage
             if state.report is not None:
                 on_epoch(state.report)
         first_stage = 0 if state is None else state.position.stage
@@ -140,6 +138,8 @@ class _Run:
         best_probabilities: the best checkpoint's outputs for the validation rows, by task.
         precision: the precision of its latest stage, or of the state that it resumed from.
         trainable: number of trainable weights of the latest stage.
+        waited: as in ``Position``.
+        usage: what the training steps have taken up to the last state.
     """
 
     backbone: str
@@ -158,6 +158,8 @@ class _Run:
     position: Position | None = None
     precision: str | None = None
     trainable: int | None = None
+    waited: int = 0
+    usage: Usage = field(default_factory=Usage)
 
     def arguments(self, arguments: Mapping[str, Any]) -> TrainingArguments:
         return training_arguments(arguments, self.folder.path, model_type=self.model_type, began_in=self.precision)
@@ -171,6 +173,7 @@ class _Run:
         self.precision = name_of(args)
         set_seed(args.seed)
         previous = self.position
+        self.waited = 0 if previous is None or previous.stage < index else previous.waited
         if previous is None or previous.stage < index:
             epochs, steps = (0, 0) if previous is None else (previous.epoch, previous.steps_before + previous.step)
             self.position = Position(
@@ -182,7 +185,15 @@ class _Run:
                 best_score=self.best_score,
                 done=False,
             )
-        model = self._make_model(index, options, args)
+        model = stage_model(
+            None if index == 0 else stage_start(self.folder.resume, index),
+            backbone=self.backbone,
+            tasks=self.tasks,
+            parts={task.name: self.parts[task.name]["train"] for task in self.tasks},
+            options=options,
+            args=args,
+            only_stage=self.stage_count == 1,
+        )
         self.trainable = _trainable_weights(model)
         exclude_unseen_words(model, [self.parts[task.name]["train"] for task in self.tasks], options, args)
         with machine_faults(ValueError, ImportError):
@@ -203,49 +214,6 @@ class _Run:
         torch.set_num_threads(threads)  # accelerate uses every core if OMP_NUM_THREADS is not set
         return trainer
 
-    def _make_model(self, index: int, options: TrainingOptions, args: TrainingArguments) -> MultiTaskModel:
-        """The model of the first stage, from the backbone, or of a later one, from its saved initial weights."""
-        if index > 0:
-            attention = options.attn_implementation
-            model, _ = load_checkpoint(
-                stage_start(self.folder.resume, index), device=args.device, attn_implementation=attention
-            )
-        else:
-            model = self._make_first_model(options, args)
-        if options.mixout and not options.freeze_encoder:
-            mixes = add_mixout(model.encoder, share=options.mixout, new_layers=0 if index else options.reinit_layers)
-            if not mixes and self.stage_count == 1:
-                rule = "be 0 where all layers start anew: no linear layer is left to put back to its value before"
-                got, remedy = f"{options.mixout} with {options.reinit_layers} reinit_layers", "lower reinit_layers"
-                raise TrialError(Fault("the training key mixout", rule, got, remedy))
-        if options.freeze_encoder:
-            model.encoder.requires_grad_(False)
-        return model
-
-    def _make_first_model(self, options: TrainingOptions, args: TrainingArguments) -> MultiTaskModel:
-        heads = HeadOptions(
-            pooling=options.pooling,
-            layers=options.pooling_layers,
-            dropout=options.head_dropout,
-            dropout_samples=options.head_dropout_samples,
-            ordered=options.ordered_head,
-        )
-        adapter = adapter_of(options, precision=name_of(args))
-        encoder = load_encoder(
-            self.backbone,
-            adapter=adapter,
-            device=args.device,
-            attn_implementation=options.attn_implementation,
-        )
-        with machine_faults(ValueError):
-            if options.reinit_layers:
-                reinitialise(encoder, options.reinit_layers)
-        model = MultiTaskModel(encoder=encoder, tasks=self.tasks, heads=heads, adapter=adapter)
-        for task in self.tasks:
-            part = self.parts[task.name]["train"]
-            model.head(task.name).fit_labels(torch.from_numpy(part.labels), torch.from_numpy(part.weights))
-        return model
-
     def save_stage_start(self, index: int) -> None:
         """Copies the best checkpoint as a stage's initial weights, once: the stage will overwrite the checkpoint."""
         start = stage_start(self.folder.resume, index)
@@ -257,17 +225,22 @@ class _Run:
         """Evaluates if an evaluation is due, saves a training state, and then reports the evaluation."""
         assert self.position is not None
         previous, step = self.position, trainer.state.global_step
-        done = step >= trainer.state.max_steps
-        epoch = math.ceil(trainer.state.epoch or 0) if trainer.epoch_ended else int(trainer.state.epoch or 0)
-        report = self._evaluation_report(trainer, previous, done=done) if trainer.evaluates else None
+        self.usage += trainer.meter.take()
+        report = self._evaluation_report(trainer, previous) if trainer.evaluates else None
+        epochs = trainer.state.epoch or 0.0
         self.position = replace(
-            previous, step=step, epoch=previous.epochs_before + epoch, best_score=self.best_score, done=done
+            previous,
+            step=step,
+            epoch=previous.epochs_before + (math.ceil(epochs) if trainer.epoch_ended or trainer.done else int(epochs)),
+            best_score=self.best_score,
+            done=trainer.done,
+            waited=self.waited,
         )
-        save_state(self.folder.resume, trainer, self.position, report)
+        save_state(self.folder.resume, trainer, self.position, report, self.usage)
         if report is not None:
             self.on_epoch(report)
 
-    def _evaluation_report(self, trainer: MultiTaskTrainer, position: Position, *, done: bool) -> EpochReport:
+    def _evaluation_report(self, trainer: MultiTaskTrainer, position: Position) -> EpochReport:
         epoch = position.epochs_before * trainer.evals_per_epoch + trainer.evaluations
         loss, by_task = trainer.take_train_losses()
         if trainer.epoch_ended:
@@ -278,10 +251,13 @@ class _Run:
             metrics[f"{task.name}/train_loss"] = by_task[task.name] * unit
         if trainer.average is not None and trainer.epoch_ended:
             remaining = math.ceil(trainer.state.num_train_epochs) - math.ceil(trainer.state.epoch or 0)
-            trainer.average.after_epoch(remaining=0 if done else remaining)
+            trainer.average.after_epoch(remaining=0 if trainer.done else remaining)
         averaged = nullcontext() if trainer.average is None else trainer.average.applied()
         with evaluation_weights(trainer.optimizer), averaged:
             score, task_scores = self._evaluate(trainer, epoch, metrics)
+        follow(trainer.lr_scheduler, metrics.get("validation_loss", score))
+        if self.waited >= (trainer.options.early_stopping_patience or math.inf):
+            trainer.stop()
         steps = tuple((position.steps_before + step, values) for step, values in trainer.logged)
         trainer.logged.clear()
         return EpochReport(
@@ -290,10 +266,11 @@ class _Run:
             task_scores=task_scores,
             metrics=metrics,
             steps=steps,
-            whole=done or trainer.evaluations >= trainer.evals_per_epoch,
-            done=done and position.stage == self.stage_count - 1,
+            whole=trainer.done or trainer.evaluations >= trainer.evals_per_epoch,
+            done=trainer.done and position.stage == self.stage_count - 1,
             precision=name_of(trainer.args),
-            ends_stage=done and position.stage < self.stage_count - 1,
+            ends_stage=trainer.done and position.stage < self.stage_count - 1,
+            usage=self.usage,
         )
 
     def _evaluate(
@@ -315,6 +292,9 @@ class _Run:
             scales = {task.name: trainer.model.head(task.name).scale.cpu().numpy() for task in self.tasks}
             metrics["validation_loss"] = study_loss(self.tasks, parts, probabilities, scales=scales)
             rank_by = -metrics["validation_loss"]
+        self.waited += 1
+        if rank_by > self.best_score + trainer.options.early_stopping_threshold:
+            self.waited = 0
         if rank_by > self.best_score:
             self.best_score, self.best_probabilities = rank_by, probabilities
             weights = whole_state(trainer.model.trained_state()) if is_sharded(trainer.model) else None
@@ -331,9 +311,20 @@ class _Run:
                     score=score,
                     task_scores=task_scores,
                     limit=self.limit,
+                    decisions=self._decisions(probabilities),
                 )
             )
         return score, task_scores
+
+    def _decisions(self, outputs: Mapping[str, np.ndarray]) -> dict[str, list[float]]:
+        """The decisions at which the validation rows are scored, of tasks that have any."""
+        decisions = {}
+        for task in self.tasks:
+            labels = self.parts[task.name]["validation"].labels
+            assert labels is not None
+            if (decision := Scorer.of(task).alone(labels, outputs[task.name])) is not None:
+                decisions[task.name] = decision.tolist()
+        return decisions
 
     def predict_with_best(self, keys: Mapping[str, Any]) -> FineTuned:
         """Loads the best checkpoint and predicts every part of every task except its training rows."""
@@ -363,8 +354,16 @@ class _Run:
             if options.freeze_encoder:
                 model.encoder.requires_grad_(False)
             self.trainable = _trainable_weights(model)
-        scores = metadata.score, metadata.task_scores
-        record = CheckpointRecord(self.key, self.number, metadata.epoch, *scores, str(self.folder.best), self.trainable)
+        record = CheckpointRecord(
+            self.key,
+            self.number,
+            metadata.epoch,
+            metadata.score,
+            metadata.task_scores,
+            str(self.folder.best),
+            self.trainable,
+            self.usage,
+        )
         return FineTuned(record, predictions)
 
     @staticmethod

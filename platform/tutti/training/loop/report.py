@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tutti.records import CheckpointRecord
+from tutti.records import CheckpointRecord, Usage
 from tutti.tasks.predictions import Predictions
 
 
@@ -32,7 +32,8 @@ class EpochReport:
         precision: the precision of the stage: ``bf16``, ``fp16``, ``tf32`` or ``float32``.
         ends_stage: whether another stage follows, which may need more memory.
         repeated: whether it comes from the state that the run resumes from, and so may have been reported before.
-        at: Unix time of the evaluation, also where it is repeated. Reports that differ in it alone are equal.
+        usage: what the run's training steps have taken so far.
+        at: Unix time of the evaluation, also where it is repeated. Reports that differ in these two alone are equal.
     """
 
     epoch: int
@@ -45,6 +46,7 @@ class EpochReport:
     precision: str
     ends_stage: bool = False
     repeated: bool = False
+    usage: Usage = field(default_factory=Usage, compare=False)
     at: float = field(default_factory=time.time, compare=False)
 
 

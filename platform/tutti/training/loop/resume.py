@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 from tutti.errors import Fault, StorageError
 from tutti.files import sha256_of, whole_folder
 from tutti.modeling.checkpoint import check_checkpoint, check_file, tensor_faults
+from tutti.records import Usage
 from tutti.training.loop.report import EpochReport
 from tutti.training.loop.trainer import MultiTaskTrainer
 from tutti.training.machine.precision import name_of
@@ -30,6 +31,7 @@ from tutti.training.machine.sharding import whole_optimizer_state, whole_state
 
 MANIFEST = "manifest.json"
 REPORT = "report"  # key of a manifest: the evaluation that the state was saved after
+USAGE = "usage"  # likewise
 FORMAT = 4  # of states; since 4 the optimizer state covers only the trained parameters
 MODEL, AVERAGE, PROGRESS = "model.safetensors", "average.safetensors", "progress.json"
 KEPT_STATES = 2
@@ -52,6 +54,7 @@ class Position:
         best_score: the best score so far, by which the best checkpoint was kept; with ``best_by: loss`` the lowest loss
             with a minus.
         done: whether the stage has ended.
+        waited: evaluations of this stage since the last one that was better, see ``early_stopping_patience``.
     """
 
     stage: int
@@ -61,6 +64,7 @@ class Position:
     steps_before: int
     best_score: float
     done: bool
+    waited: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,15 +73,19 @@ class ResumeState:
 
     Attributes:
         report: of the evaluation that the state was saved after, if it was and is the run's own.
+        usage: what the training steps up to here have taken.
     """
 
     folder: Path
     position: Position
     precision: str
     report: EpochReport | None = None
+    usage: Usage = field(default_factory=Usage)
 
 
-def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position, report: EpochReport | None) -> None:
+def save_state(
+    folder: Path, trainer: MultiTaskTrainer, position: Position, report: EpochReport | None, usage: Usage
+) -> None:
     """Writes ``folder/stage-S-step-N`` atomically from rank 0; removes all but the newest two. All ranks must call it.
 
     A state holds the model, weight average, optimizer, scheduler, loss scaler, loss balance, trainer state (which
@@ -100,7 +108,7 @@ def save_state(folder: Path, trainer: MultiTaskTrainer, position: Position, repo
         tensors[AVERAGE] = whole_state(trainer.average.state_dict())
     optimizer = whole_optimizer_state(trainer)
     manifest = {"format": FORMAT, "position": asdict(position), "workers": world_size()}
-    manifest |= {"precision": name_of(trainer.args), REPORT: report and asdict(report)}
+    manifest |= {"precision": name_of(trainer.args), REPORT: report and asdict(report), USAGE: asdict(usage)}
     path = folder / f"stage-{position.stage}-step-{position.step}"
     from_rank_zero(lambda: _write(path, trainer, tensors, optimizer, random_states, progress, manifest))
 
@@ -267,8 +275,8 @@ def _read_state(path: Path) -> ResumeState:
         raise ValueError("it was made by another version of Tutti")
     if manifest["workers"] != world_size():
         raise ValueError(f"it was made by {manifest['workers']} workers, and {world_size()} are here")
-    report = None
+    report, usage = None, Usage(**manifest.get(USAGE, {}))  # states of earlier versions have none
     if fields := manifest.get(REPORT):
         steps = tuple((step, values) for step, values in fields["steps"])
-        report = EpochReport(**{**fields, "steps": steps, "repeated": True})
-    return ResumeState(path, Position(**manifest["position"]), manifest["precision"], report)
+        report = EpochReport(**{**fields, "steps": steps, "repeated": True, "usage": usage})
+    return ResumeState(path, Position(**manifest["position"]), manifest["precision"], report, usage)

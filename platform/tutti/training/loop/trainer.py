@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import ProgressCallback, TrainingArguments
 
 from tutti.config.training import TrainingOptions
 from tutti.data.batches import WIDTHS, BatchPlan, BatchRows, TaskBatchSampler, TaskLoader, TaskRows, step_weights
@@ -20,7 +20,10 @@ from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.task import Task
 from tutti.training.keys.arguments import machine_faults
+from tutti.training.keys.schedules import EVALUATED, schedule_of, schedule_settings
+from tutti.training.loop.hooks import TrainerHooks
 from tutti.training.loop.losses import duplicate_rows, training_losses
+from tutti.training.loop.meter import Meter
 from tutti.training.machine.one_device import OneDeviceTrainer
 from tutti.training.machine.precision import autocast, name_of
 from tutti.training.machine.ranks import lowest, summed
@@ -74,12 +77,16 @@ class MultiTaskTrainer(OneDeviceTrainer):
         }
         rows = TaskRows(parts, multiple=multiple, positions=model.positions)
         attention = options.attn_implementation
-        super().__init__(model=model, args=args, attention=attention, train_dataset=rows, callbacks=[_Hooks(self)])
+        super().__init__(
+            model=model, args=args, attention=attention, train_dataset=rows, callbacks=[TrainerHooks(self)]
+        )
         self.remove_callback(ProgressCallback)
         self.average = make_average(model, ema_decay=options.ema_decay, swa_epochs=options.swa_epochs)
         self.balance = make_balance(
             options.loss_balancing, tasks, options.task_weights, device=args.device, ordered=options.ordered_head
         )
+        self.meter = Meter(args.device)
+        self.stopped = False
         self.logged: list[tuple[int, dict[str, float]]] = []
         self._attack = make_attack(options.adversarial, model, epsilon=options.adversarial_epsilon)
         self._attacking = False
@@ -180,13 +187,18 @@ class MultiTaskTrainer(OneDeviceTrainer):
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
-        """The schedule named by ``lr_scheduler_type``.
+        """The schedule named by ``lr_scheduler_type``; ``follow`` steps one that follows evaluations.
 
         Raises:
             TrialError: if it lacks a setting.
         """
+        self.args.lr_scheduler_kwargs = schedule_settings(self.args, best_by=self.options.best_by)
         with machine_faults(ValueError, TypeError):
-            return super().create_scheduler(num_training_steps, optimizer)
+            schedule = super().create_scheduler(num_training_steps, optimizer)
+        if schedule_of(self.args) in EVALUATED:  # other schedules record the initial rates themselves
+            for group in schedule.optimizer.param_groups:
+                group.setdefault("initial_lr", group["lr"])
+        return schedule
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Keeps this trial's learning rates and weight decay if the state comes from a trial with different ones."""
@@ -202,8 +214,8 @@ class MultiTaskTrainer(OneDeviceTrainer):
                 group["lr"] *= rate / _rate(group)
                 group["initial_lr"] = rate
         schedule: Any = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)
-        if hasattr(schedule, "base_lrs"):
-            schedule.base_lrs = [rate for rate, _ in own_settings]
+        for name in {"base_lrs", "_init_lrs"} & vars(schedule).keys():  # the latter is GreedyLR's
+            setattr(schedule, name, [rate for rate, _ in own_settings])
 
     def training_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
@@ -253,6 +265,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> dict[str, float]:
+        self.meter.count(batch_samples)
         return step_weights(batch_samples)
 
     def before_step(self) -> None:
@@ -314,8 +327,19 @@ class MultiTaskTrainer(OneDeviceTrainer):
         """Does nothing: ``load_state`` has put the weights into the model already."""
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
-        self.check_finite()
+        self.check_finite()  # on a GPU it also waits for the steps
+        self.meter.pause()
         self._save_state(self)
+        self.meter.start()
+
+    def stop(self) -> None:
+        """Ends the stage with the latest step."""
+        self.stopped = self.control.should_training_stop = True
+
+    @property
+    def done(self) -> bool:
+        """Whether the latest step was the last of the stage."""
+        return self.stopped or self.state.global_step >= self.state.max_steps
 
     @property
     def epoch_ended(self) -> bool:
@@ -326,53 +350,21 @@ class MultiTaskTrainer(OneDeviceTrainer):
     @property
     def evaluations(self) -> int:
         """Number of evaluations of the stage up to the latest step; at its end an incomplete interval counts too."""
-        return self._evaluations_after(self.state.global_step)
+        return self.evaluations_after(self.state.global_step)
 
     @property
     def evaluates(self) -> bool:
         """Whether an evaluation follows the latest step."""
-        return self.epoch_ended or self.evaluations > self._evaluations_after(self.state.global_step - 1)
+        return self.epoch_ended or self.evaluations > self.evaluations_after(self.state.global_step - 1)
 
     @property
     def steps_per_epoch(self) -> int:
         return max(math.ceil(self._batches / self.args.gradient_accumulation_steps), 1)
 
-    def _evaluations_after(self, steps: int) -> int:
+    def evaluations_after(self, steps: int) -> int:
+        """Number of evaluations of the stage up to a step."""
         complete, remainder = divmod(steps * self.evals_per_epoch, self.steps_per_epoch)
         return complete + (remainder > 0 and steps >= self.state.max_steps)
-
-
-class _Hooks(TrainerCallback):
-    """Connects the trainer's methods to the events of the training loop."""
-
-    def __init__(self, trainer: MultiTaskTrainer) -> None:
-        self._trainer = trainer
-
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._trainer.before_step()
-
-    def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._trainer.after_step()
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        every = self._trainer.options.state_steps
-        due = self._trainer.evaluates or (every and state.global_step % every == 0)
-        if due and not self._trainer.epoch_ended:
-            # Logged as well, since a state does not contain the sums of the values to be logged.
-            control.should_log = control.should_save = True
-
-    def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any
-    ) -> None:
-        state.log_history.clear()  # each training state would repeat all of it; reports have the values
-        if "loss" in logs:
-            self._trainer.check_finite()
-            names: tuple[str, ...] = ("loss", "grad_norm", "learning_rate")
-            values = {name: float(logs[name]) for name in names if name in logs}
-            self._trainer.logged.append((state.global_step, values))
-
-    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        control.should_log = control.should_save = True
 
 
 def _rate(group: Mapping[str, Any]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,14 @@ class Ingredient:
         score: score of the soup including the candidate: the mean of ``task_scores``, weighted as the tasks are.
         task_scores: each task's metric on the validation rows.
         kept: whether the candidate stays in the soup, since the score did not fall.
+        decisions: by task, the decisions that were scored, of tasks that are scored at fitted ones.
     """
 
     key: str
     score: float
     task_scores: Mapping[str, float]
     kept: bool
+    decisions: Mapping[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def greedy_soup(
     kept = [each for each in ingredients if each.kept]
     held_out = None if folds is None else _held_out_decisions(evaluator, folds)
     write_mean(folder, [weights[each.key] for each in kept], key="+".join(each.key for each in kept))
-    write_scores(folder, score=kept[-1].score, task_scores=kept[-1].task_scores)
+    best = kept[-1]
+    write_scores(folder, score=best.score, task_scores=best.task_scores, decisions=best.decisions)
     return Soup(ingredients, held_out)
 
 
@@ -142,12 +145,16 @@ class _SoupEvaluator:
 
     def score(self, members: Sequence[str], rows: Mapping[str, np.ndarray] | None = None) -> Ingredient:
         """Scores of the members' mean on the given rows of each task, or on all rows. The last member is tried."""
-        outputs, scores = self.outputs(members), {}
+        outputs, scores, decisions = self.outputs(members), {}, {}
         for task in self._tasks:
             selection = slice(None) if rows is None else rows[task.name]
-            labels = self.labels[task.name][selection]
-            scores[task.name] = self.scorers[task.name].score(labels, outputs[task.name][selection])
-        return Ingredient(members[-1], study_score(scores, self._tasks), scores, kept=True)
+            labels, predicted = self.labels[task.name][selection], outputs[task.name][selection]
+            scorer = self.scorers[task.name]
+            decision = scorer.alone(labels, predicted)
+            scores[task.name] = scorer(labels, scorer.judged(predicted, decision))
+            if decision is not None:
+                decisions[task.name] = decision.tolist()
+        return Ingredient(members[-1], study_score(scores, self._tasks), scores, kept=True, decisions=decisions)
 
     def outputs(self, members: Sequence[str]) -> dict[str, np.ndarray]:
         """Per task, what the members' mean predicts."""
