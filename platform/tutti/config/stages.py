@@ -14,6 +14,7 @@ OF_THE_TRIAL = frozenset(
     | {"long_texts", "stride"}
     | {"evals_per_epoch", "best_by"}
     | {"bf16", "fp16", "tf32", "fsdp", "fsdp_config"}
+    | {"lora_targets", "lora_layers", "use_rslora", "use_dora", "weights"}
     | {"adapter", "lora_r", "lora_alpha", "lora_dropout", "bits", "double_quant", "quant_type", "attn_implementation"}
 )
 

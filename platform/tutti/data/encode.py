@@ -31,6 +31,7 @@ _BATCH = 1000  # rows that are tokenized and written at a time
 _ATTEMPTS = 5
 _TABLE, _INFO = "encoded.arrow", "info.json"
 _SEPARATOR = "[SEP]"
+_BETWEEN = "\n"  # the texts of a pair, for a tokenizer that has no separator, as those of decoders
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,10 +248,11 @@ def _write_table(folder: Path, path: Path, tokenizer: Any, limit: TextLimit) -> 
 
 
 def load_tokenizer(tokenizer: str) -> Any:
-    """The tokenizer of a backbone, given by folder or hub id.
+    """The tokenizer of a backbone, given by folder or hub id. Where it has no padding token, as many of decoders, it
+    pads with another special token, the end of a text if it has that: no mask lets the padding be seen.
 
     Raises:
-        BackboneError: if it does not load, or has no vocabulary or no padding token.
+        BackboneError: if it does not load, or has no vocabulary, or no special token at all.
     """
     from transformers import AutoTokenizer  # slow to import
 
@@ -264,8 +266,11 @@ def load_tokenizer(tokenizer: str) -> Any:
         remedy = "put the tokenizer's files (tokenizer.json, tokenizer_config.json) beside config.json"
         raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a vocabulary", "an empty one", remedy))
     if loaded.pad_token_id is None:
-        remedy = "set one in its tokenizer_config.json"
-        raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a padding token", "none", remedy))
+        pad = loaded.eos_token or next(iter(loaded.all_special_tokens), None)
+        if pad is None:
+            remedy = "set one in its tokenizer_config.json"
+            raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a padding token", "none", remedy))
+        loaded.pad_token = pad
     return loaded
 
 
@@ -293,6 +298,7 @@ def _key(texts_sha256: str, tokenizer: Any, limit: TextLimit, state: bytes) -> s
     # What differs from earlier versions alone, whose tables are still good.
     settings += [] if limit.long_texts == "truncate" else [limit.long_texts, limit.stride]
     settings += [] if _separator(tokenizer) == _SEPARATOR else [_separator(tokenizer)]
+    settings += [_BETWEEN] if _joins(tokenizer) else []
     return hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode() + state).hexdigest()[:32]
 
 
@@ -369,7 +375,14 @@ def _batches(texts: pa.Table, tokenizer: Any, *, pair: bool) -> Iterator[tuple[S
     for start in range(0, texts.num_rows, _BATCH):
         rows = texts.slice(start, _BATCH)
         first, *second = (_separated(rows[name].to_pylist(), tokenizer) for name in ("text", "text_b")[: 1 + pair])
+        if pair and _joins(tokenizer):
+            second = [[_BETWEEN + text for text in second[0]]]
         yield first, second[0] if pair else None
+
+
+def _joins(tokenizer: Any) -> bool:
+    """Whether the tokenizer sets the texts of a pair apart by no token of its own."""
+    return not (tokenizer.sep_token or tokenizer.cls_token)
 
 
 def _separator(tokenizer: Any) -> str:

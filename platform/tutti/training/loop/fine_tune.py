@@ -24,6 +24,7 @@ from tutti.errors import Fault, TrialError
 from tutti.files import clear_stray, storage_faults, strays, whole_folder
 from tutti.modeling.adapters import adapter_of, forget_optimizers
 from tutti.modeling.checkpoint import METADATA, load_checkpoint, save_checkpoint
+from tutti.modeling.decoders import is_decoder
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.layers import reinitialise
 from tutti.modeling.mixout import add_mixout
@@ -223,19 +224,19 @@ class _Run:
         return model
 
     def _make_first_model(self, options: TrainingOptions, args: TrainingArguments) -> MultiTaskModel:
-        heads = HeadOptions(
-            pooling=options.pooling,
-            layers=options.pooling_layers,
-            dropout=options.head_dropout,
-            dropout_samples=options.head_dropout_samples,
-            ordered=options.ordered_head,
-        )
         adapter = adapter_of(options, precision=name_of(args))
         encoder = load_encoder(
             self.backbone,
             adapter=adapter,
             device=args.device,
             attn_implementation=options.attn_implementation,
+        )
+        heads = HeadOptions(
+            pooling=options.pooling or ("last" if is_decoder(encoder.config) else "attention"),
+            layers=options.pooling_layers,
+            dropout=options.head_dropout,
+            dropout_samples=options.head_dropout_samples,
+            ordered=options.ordered_head,
         )
         with machine_faults(ValueError):
             if options.reinit_layers:
