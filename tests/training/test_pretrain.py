@@ -24,7 +24,7 @@ from transformers import (
 )
 from word_backbone import save_deberta, save_decoder
 
-from tutti.data.encode import distinct_rows
+from tutti.data.distinct import distinct_rows
 from tutti.errors import BackboneError, StudyError, TrialError
 from tutti.training.loop import pretrain as module
 from tutti.training.loop.language_model import NextTokens, load_language_model

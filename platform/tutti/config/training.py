@@ -12,7 +12,7 @@ from tutti.records import TextLimit
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Weights = dict[Name, Annotated[float, Field(gt=0)]]
-LIMIT_KEYS = ("max_length", "long_texts", "stride")
+LIMIT_KEYS = ("max_length", "long_texts", "stride", "swap")
 """The keys on which the encoding of texts depends."""
 
 
@@ -28,6 +28,7 @@ class TrainingOptions(Strict):
             linear layer (arXiv 1910.10781). Of a pair, the longer text gives way first, and only it has windows.
         stride: least number of tokens that neighbouring windows share, at most half of those that a window has for the
             text; None for a quarter of max_length.
+        swap: whether a pair is predicted in both orders, the mean of which counts; it is trained on as it is.
         group_by_length: whether batches are made of rows of similar length, which reduces padding.
         max_tokens_per_batch: maximum tokens per batch on each worker, padding included. If set, it determines the
             number of rows per batch instead of per_device_train_batch_size.
@@ -41,6 +42,9 @@ class TrainingOptions(Strict):
             for single texts). ``bi_encoder`` encodes each of the two texts alone. None for ``attention``, and ``last``
             with a decoder.
         pooling_layers: number of last encoder layers that are summed with learned weights before pooling.
+        head: ``linear``, drawn at random; or ``verbalizer`` (PET, arXiv 2001.07676), which starts from what a
+            decoder's language-model head says of each class's word as the next token.
+        words: the word of each class, for the heads of all tasks whose classes they are.
         head_dropout: dropout probability before each head.
         head_dropout_samples: multi-sample dropout (arXiv 1905.09788): number of masks over whose losses the mean is
             taken.
@@ -98,6 +102,7 @@ class TrainingOptions(Strict):
     max_length: Annotated[int, Field(ge=8)] = 128
     long_texts: Literal["truncate", "head_tail", "windows"] = "truncate"
     stride: Annotated[int, Field(ge=0)] | None = None
+    swap: bool = False
     group_by_length: bool = True
     max_tokens_per_batch: Annotated[int, Field(ge=8)] | None = None
     task_sampling: Literal["proportional", "temperature", "uniform", "weights"] = "proportional"
@@ -105,6 +110,8 @@ class TrainingOptions(Strict):
     sampling_weights: Weights = Field(default_factory=dict)
     pooling: Literal["attention", "cls", "last", "mean", "pair", "bi_encoder"] | None = None
     pooling_layers: Annotated[int, Field(ge=1)] = 1
+    head: Literal["linear", "verbalizer"] = "linear"
+    words: dict[str | int, str] = Field(default_factory=dict)
     head_dropout: Share = 0.1
     head_dropout_samples: Annotated[int, Field(ge=1)] = 1
     ordered_head: Literal["softmax", "regression", "corn"] = "softmax"
@@ -145,7 +152,7 @@ class TrainingOptions(Strict):
     def limit(self) -> TextLimit:
         """How long inputs are. Equal values mean equal encodings."""
         stride = self.max_length // 4 if self.stride is None else self.stride
-        return TextLimit(self.max_length, self.long_texts, stride if self.long_texts == "windows" else 0)
+        return TextLimit(self.max_length, self.long_texts, stride if self.long_texts == "windows" else 0, self.swap)
 
     def violated_rules(self) -> list[str]:
         """The rules about combinations of options that these violate, each written to follow "must"."""
@@ -166,6 +173,14 @@ class TrainingOptions(Strict):
             (
                 self.task_sampling == "weights" and not self.sampling_weights,
                 "have sampling_weights with `task_sampling: weights`",
+            ),
+            (
+                self.head == "verbalizer" and not self.words,
+                "have words with `head: verbalizer`: one for each class",
+            ),
+            (
+                self.head == "verbalizer" and (self.pooling not in (None, "last") or self.pooling_layers > 1),
+                "have `pooling: last` and one of pooling_layers with `head: verbalizer`, which reads the next token",
             ),
             (self.limit.stride > self.max_length // 2, "have a stride of at most half of max_length"),
         )

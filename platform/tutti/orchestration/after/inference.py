@@ -99,10 +99,18 @@ class Predictor:
         precisions = {fastest(self._device, model_type=each, training=training) for each in types}
         return precisions.pop() if len(precisions) == 1 else "float32"
 
-    def predict(self, number: int, task: str, encoded: pa.Table, pad_token_id: int, precision: str) -> np.ndarray:
+    def predict(
+        self,
+        number: int,
+        task: str,
+        encoded: pa.Table,
+        pad_token_id: int,
+        precision: str,
+        swapped: pa.Table | None = None,
+    ) -> np.ndarray:
         """Predicts ``(rows, classes)`` float32 probabilities, or ``(rows,)`` values, in the order of the rows.
 
-        In float32 if one of them is not finite in another precision.
+        In float32 if one of them is not finite in another precision. With ``swapped`` pairs, the mean of both orders.
 
         Raises:
             TrialError: if a prediction is not finite.
@@ -112,7 +120,8 @@ class Predictor:
         from tutti.data.known_tokens import check_known
         from tutti.modeling.layers import token_types, tokens
 
-        part, model = part_of(np.arange(encoded.num_rows), encoded, pad_token_id=pad_token_id), self._model(number)
+        rows, model = np.arange(encoded.num_rows), self._model(number)
+        part = part_of(rows, encoded, pad_token_id=pad_token_id, swapped=swapped)
         check_known(
             part,
             where=None,
@@ -231,8 +240,8 @@ def predict_shards(
                 while loads[number] < _JOBS_PER_WORKER and (job := queue.take(number)):
                     shard, checkpoint = job
                     encoding = queue.encodings[checkpoint]
-                    rows, pad_token_id = shard.encoded[encoding], queue.tokenizers[encoding][0].pad_token_id
-                    result = workers[number].predict.remote(checkpoint, task.name, rows, pad_token_id, precision)
+                    (rows, swapped), pad = shard.encoded[encoding], queue.tokenizers[encoding][0].pad_token_id
+                    result = workers[number].predict.remote(checkpoint, task.name, rows, pad, precision, swapped)
                     running[result] = (number, shard, checkpoint)
                     loads[number] += 1
             if not running:
@@ -250,7 +259,7 @@ class _Shard:
     """A shard in flight.
 
     Attributes:
-        encoded: references to the encoded rows, by encoding.
+        encoded: references to the encoded rows, and to those with swapped texts or None, by encoding.
         unassigned: checkpoints that no worker has been assigned for this shard.
         predictions: results so far, by checkpoint.
     """
@@ -305,15 +314,21 @@ class _Queue:
         import pyarrow as pa
         import ray
 
-        from tutti.data.encode import encode_rows
+        from tutti.data.encode import encode_rows, swapped
 
         number, rows = next(self._shards, (None, None))
         if number is None or rows is None:
             return False
         texts = pa.table({name: pa.array(rows[name], pa.string()) for name in ("text", "text_b") if name in rows})
+        other = swapped(texts) if "text_b" in texts.column_names else None
+
+        def encode(order: pa.Table, encoding: str) -> Any:
+            tokenizer, limit = self.tokenizers[encoding]
+            return ray.put(encode_rows(order, tokenizer=tokenizer, limit=limit))
+
         encoded = {
-            encoding: ray.put(encode_rows(texts, tokenizer=tokenizer, limit=limit))
-            for encoding, (tokenizer, limit) in self.tokenizers.items()
+            each: (encode(texts, each), encode(other, each) if other is not None and limit.swap else None)
+            for each, (_, limit) in self.tokenizers.items()
         }
         self._in_flight.append(_Shard(number, rows, encoded, set(range(len(self._worker_counts)))))
         return True

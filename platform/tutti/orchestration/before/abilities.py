@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -11,7 +11,7 @@ from tutti.config.conditions import written
 from tutti.config.possible import possible_values, stages_of
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
-from tutti.errors import ConfigError, Fault
+from tutti.errors import ConfigError, Fault, TrialError
 
 _PROBE = "a b c d"  # a text that a backbone is tried on
 
@@ -126,6 +126,7 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
         elif not is_met:
             rule = f"not be {pooling}, since the tokenizer of {study.backbone} {why}"
             faults.append(Fault(key, rule, str(pooling), "use mean"))
+    faults += _head_faults(study, abilities)
     for key, targets in possible_values(study, "lora_targets"):
         for name in targets.replace(",", " ").split() if isinstance(targets, str) else targets or ():
             if abilities.linear_names and name not in abilities.linear_names:
@@ -134,6 +135,22 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
         faults += _unsupported(study, abilities)
     if faults:
         raise ConfigError(*faults)
+
+
+def _head_faults(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
+    """The faults of `head: verbalizer`: an encoder, or words that are not one token each."""
+    from tutti.data.encode import load_tokenizer
+    from tutti.modeling.verbalizer import word_tokens
+
+    on = [key for key, head in possible_values(study, "head") if head == "verbalizer"]
+    if on and not abilities.decoder:
+        rule = f"be linear for the backbone {study.backbone}, an encoder, which guesses no next token"
+        yield Fault(on[0], rule, "verbalizer", "leave it out, or name a decoder")
+    elif on:
+        try:
+            word_tokens(study.training.get("words") or {}, load_tokenizer(study.backbone))
+        except TrialError as error:
+            yield from (replace(fault, what="training.words") for fault in error.faults)
 
 
 def _unsupported(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:

@@ -30,6 +30,7 @@ _USED_WITH: Mapping[str, tuple[str, Any]] = {
     "sampling_temperature": ("task_sampling", "temperature"),
     "sampling_weights": ("task_sampling", "weights"),
     "stride": ("long_texts", "windows"),
+    "words": ("head", "verbalizer"),
 }
 _ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
 _WITHOUT_ADAM = ("adafactor", "adagrad", "rmsprop", "sgd")  # optimizers to which transformers passes none of them

@@ -46,6 +46,8 @@ ALIASES = _by_name(
         "reinit_layers": "reinit reinit_n_layers",
         "freeze_encoder": "freeze freeze_backbone freeze_base",
         "pooling": "pooler pooling_type",
+        "swap": "swap_pairs symmetric",
+        "words": "label_words verbalizer_words",
         "adapter": "lora peft use_lora full_finetune",
         "lora_targets": "lora_modules lora_target_modules target_modules",
         "lora_layers": "layers_to_transform num_lora_layers",

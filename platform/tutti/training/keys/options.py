@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from tutti.config.backbones import BACKBONE, backbone_faults
 from tutti.config.conditions import fixed_values, without_undrawn
 from tutti.config.space import Categorical, Distribution
 from tutti.config.stages import OF_THE_TRIAL, STAGES, WEIGHTS, overlay, staged, without_task
@@ -148,6 +149,9 @@ def check_training(
             faults += _stage_faults(what, key) or _key_faults(what, key) or _value_faults(what, key, value)
     for full, distribution in search_space.items():
         what = f"{file}: search_space.{full}"
+        if full == BACKBONE:
+            faults += backbone_faults(what, distribution)
+            continue
         key, key_faults = _stage_key(what, full, stages=len(stages))
         if full in ("evals_per_epoch", "best_by"):
             remedy = "set it below training:"

@@ -29,6 +29,7 @@ from tutti.modeling.heads import HeadOptions
 from tutti.modeling.layers import reinitialise
 from tutti.modeling.mixout import add_mixout
 from tutti.modeling.model import MultiTaskModel, load_encoder, model_type_of
+from tutti.modeling.verbalizer import start_from_words
 from tutti.records import CheckpointRecord, TextLimit
 from tutti.tasks.objective import study_score
 from tutti.tasks.predictions import Predictions
@@ -242,6 +243,8 @@ class _Run:
             if options.reinit_layers:
                 reinitialise(encoder, options.reinit_layers)
         model = MultiTaskModel(encoder=encoder, tasks=self.tasks, heads=heads, adapter=adapter)
+        if options.head == "verbalizer":
+            start_from_words(model, self.backbone, options.words, self.tokenizer)
         for task in self.tasks:
             part = self.parts[task.name]["train"]
             model.head(task.name).fit_labels(torch.from_numpy(part.labels), torch.from_numpy(part.weights))

@@ -22,7 +22,8 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainingArguments, set_seed
 
 from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskLoader
-from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens_sha256
+from tutti.data.distinct import distinct_rows, tokens_sha256
+from tutti.data.encode import EncodedPart, load_tokenizer
 from tutti.data.known_tokens import check_known, check_vocabulary
 from tutti.errors import BackboneError, Fault, StudyError, TrialError
 from tutti.files import new_folder_fault, resolved, storage_faults, whole_folder, write_whole
