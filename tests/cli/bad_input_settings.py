@@ -17,7 +17,6 @@ from bad_input_changes import (
 )
 
 SMALL_T5 = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
-SMALL_GPT2 = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}
 SMALL_ALBERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 SMALL_DEBERTA = {**SMALL_ALBERT, "relative_attention": True, "pos_att_type": ["c2p"]}
 SMALL_SQUEEZEBERT = {**SMALL_ALBERT, "embedding_size": 16}
@@ -89,11 +88,6 @@ SETTINGS: dict[str, Sequence[Case]] = {
             "the backbone is an encoder-decoder",
             ["be a text encoder, such as BERT", "'t5'"],
             other_model("t5", **SMALL_T5),
-        ),
-        Case(
-            "the backbone is a decoder",
-            ["be a text encoder, such as BERT", "'gpt2'"],
-            other_model("gpt2", **SMALL_GPT2),
         ),
         Case(
             "the backbone has fewer embeddings than its tokenizer has tokens, and rows with the others",

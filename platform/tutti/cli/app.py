@@ -21,7 +21,7 @@ from tutti.launchers import forget_launcher
 
 app = typer.Typer(
     name="tutti",
-    help="Tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote.",
+    help="Tunes many fine-tuned text encoders and decoders on a Ray cluster and lets the best of them vote.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -42,7 +42,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote."""
+    """Tunes many fine-tuned text encoders and decoders on a Ray cluster and lets the best of them vote."""
 
 
 app.command("tune")(tune.tune)

@@ -26,7 +26,8 @@ def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:
     from tutti.modeling.adapters import backbone_files
 
     place, backbones = folder.backbone_file, [*by_backbone(study)]
-    files, tokenizer = {}, {}
+    files: dict[str, str] = {}
+    tokenizer: dict[str, str] = {}
     for backbone in backbones:
         prefix = f"{Path(backbone).name}/" if len(backbones) > 1 else ""
         found = backbone_files(backbone)
