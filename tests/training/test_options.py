@@ -364,7 +364,7 @@ def test_a_trial_that_switches_compilation_off_trains_without_it(switch: dict[st
         ("adafactor", "optim"),
         ("adam8bit", "optim"),
         ("full_finetune", "adapter"),
-        ("lora_modules", "adapter"),
+        ("lora_modules", "lora_targets"),
         ("bnb_4bit_use_double_quant", "double_quant"),
         ("source_max_len", "max_length"),
         ("no_cuda", "use_cpu"),

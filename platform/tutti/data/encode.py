@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from tutti.data.long_texts import WINDOWS, fitted
 from tutti.data.prepared import Prepared, read_columns
+from tutti.data.special_tokens import joins_pairs, padding_token
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import sha256_of, whole_folder, write_whole
 from tutti.records import TextLimit
@@ -254,11 +255,10 @@ def load_tokenizer(tokenizer: str) -> Any:
     if len(loaded) <= len(loaded.all_special_tokens):  # transformers returns an empty one if its files are missing
         remedy = "put the tokenizer's files (tokenizer.json, tokenizer_config.json) beside config.json"
         raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a vocabulary", "an empty one", remedy))
-    if loaded.pad_token_id is None:
-        pad = loaded.eos_token or next(iter(loaded.all_special_tokens), None)
-        if pad is None:
-            remedy = "set one in its tokenizer_config.json"
-            raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a padding token", "none", remedy))
+    if (pad := padding_token(loaded, tokenizer)) is None:
+        remedy = "set one in its tokenizer_config.json"
+        raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a padding token", "none", remedy))
+    if pad != loaded.pad_token:
         loaded.pad_token = pad
     return loaded
 
@@ -287,7 +287,7 @@ def _key(texts_sha256: str, tokenizer: Any, limit: TextLimit, state: bytes) -> s
     # What differs from earlier versions alone, whose tables are still good.
     settings += [] if limit.long_texts == "truncate" else [limit.long_texts, limit.stride]
     settings += [] if _separator(tokenizer) == _SEPARATOR else [_separator(tokenizer)]
-    settings += [_BETWEEN] if _joins(tokenizer) else []
+    settings += [_BETWEEN] if joins_pairs(tokenizer) else []
     return hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode() + state).hexdigest()[:32]
 
 
@@ -371,14 +371,9 @@ def _batches(texts: pa.Table, tokenizer: Any, *, pair: bool) -> Iterator[tuple[S
     for start in range(0, texts.num_rows, _BATCH):
         rows = texts.slice(start, _BATCH)
         first, *second = (_separated(rows[name].to_pylist(), tokenizer) for name in ("text", "text_b")[: 1 + pair])
-        if pair and _joins(tokenizer):
+        if pair and joins_pairs(tokenizer):
             second = [[_BETWEEN + text for text in second[0]]]
         yield first, second[0] if pair else None
-
-
-def _joins(tokenizer: Any) -> bool:
-    """Whether the tokenizer sets the texts of a pair apart by no token of its own."""
-    return not (tokenizer.sep_token or tokenizer.cls_token)
 
 
 def _separator(tokenizer: Any) -> str:
