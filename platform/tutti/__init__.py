@@ -1,4 +1,4 @@
-"""Tutti tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote.
+"""Tutti tunes many fine-tuned text encoders and decoders on a Ray cluster and lets the best of them vote.
 
 ``Study`` and ``open`` are where to begin; docs/python.md walks through them.
 """

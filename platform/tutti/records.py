@@ -58,11 +58,13 @@ class TextLimit:
         long_texts: ``truncate`` (longer rows keep their first tokens), ``head_tail`` (their first and their last), or
             ``windows`` (they become several inputs, whose states are averaged).
         stride: least number of tokens that two windows have in common; 0 without windows.
+        swap: whether pairs to predict are read in both orders.
     """
 
     max_length: int
     long_texts: str = "truncate"
     stride: int = 0
+    swap: bool = False
 
 
 @dataclass(frozen=True)

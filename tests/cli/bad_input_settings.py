@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from bad_input_changes import Case, both, damaged, other_model, own_backbone, space, training, weights, yaml
 
 SMALL_T5 = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
-SMALL_GPT2 = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}
 SMALL_ALBERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 SMALL_DEBERTA = {**SMALL_ALBERT, "relative_attention": True, "pos_att_type": ["c2p"]}
 SMALL_SQUEEZEBERT = {**SMALL_ALBERT, "embedding_size": 16}
@@ -42,7 +41,6 @@ SETTINGS: dict[str, Sequence[Case]] = {
             "the backbone's weights are missing", own_backbone(lambda folder: (folder / "model.safetensors").unlink())
         ),
         Case("the backbone is an encoder-decoder", other_model("t5", **SMALL_T5)),
-        Case("the backbone is a decoder", other_model("gpt2", **SMALL_GPT2)),
         Case(
             "the backbone has fewer embeddings than its tokenizer has tokens, and rows with the others",
             other_model("roberta", **SMALL_ROBERTA, vocab_size=20),

@@ -40,7 +40,9 @@ def test_a_search_space_is_taken_from_a_shipped_name_or_a_file(changed: Changed,
 def test_a_wrong_search_space_is_told_by_its_own_file(faults: Faults, changed: Changed, tmp_path: Path) -> None:
     inline = "search_space:\n  learning_rate: {type: log_uniform, low: 1e-5, high: 1e-3}\n"
     path = changed(inline, "search_space: smal\n")
-    rule = "search_space must be one of base_large, lora, minute, qlora, small, or the path of a YAML file"
+    rule = (
+        "search_space must be one of base_large, decoder_qlora, lora, minute, qlora, small, or the path of a YAML file"
+    )
     assert f"{rule}; got 'smal'; did you mean" in faults(path)[0]
     (tmp_path / "mine.yaml").write_text("weight_decay: {type: uniform, low: x, high: 0.1}\n", encoding="utf-8")
     changed("search_space: smal", "search_space: ./mine.yaml")

@@ -25,7 +25,7 @@ RECIPES = sorted((ROOT / "examples" / "recipes").glob("*.yaml"))
 
 
 def test_the_package_finds_the_repositorys_folders() -> None:
-    assert shipped_names("search_spaces") == ("base_large", "lora", "minute", "qlora", "small")
+    assert shipped_names("search_spaces") == ("base_large", "decoder_qlora", "lora", "minute", "qlora", "small")
     assert shipped_folder("search_spaces").resolve() == ROOT / "search_spaces"
     assert shipped_folder("ensembles").resolve() == ROOT / "ensembles"
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from word_backbone import save_decoder
 
 from tutti.data import encode
-from tutti.data.encode import EncodedPart, load_parts, marks_second_text, starts_special
+from tutti.data.encode import EncodedPart, load_parts, load_tokenizer, marks_second_text, starts_special, take
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.errors import BackboneError, StorageError
+from tutti.modeling.new_backbone import new_backbone
 from tutti.records import TextLimit
 from tutti.tasks.build import TaskSpec
 
@@ -248,14 +250,31 @@ def test_an_empty_text_to_predict_is_its_special_tokens(make_spec, tokenizer_fol
     assert encode_test(prepared, tokenizer_folder, tmp_path / "cache") == [[CLS, SEP]]
 
 
-def test_a_tokenizer_without_padding_token_is_refused(prepared, tokenizer_folder, tmp_path):
-    from transformers import AutoTokenizer
-
-    bare = AutoTokenizer.from_pretrained(tokenizer_folder)
-    bare.pad_token = None
-    bare.save_pretrained(tmp_path / "bare")
+def test_a_tokenizer_without_padding_token_pads_with_another_special_one_or_is_refused(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    save_decoder(tmp_path / "bare", pad_token=None)
+    tokenizer = load_tokenizer(str(tmp_path / "bare"))
+    assert (tokenizer.pad_token, len(tokenizer)) == ("</s>", 64)
+    save_decoder(tmp_path / "bare", pad_token=None, bos_token=None, eos_token=None)
     with pytest.raises(BackboneError, match="must have a padding token"):
         encode_test(prepared, str(tmp_path / "bare"), tmp_path / "cache")
+
+
+def test_a_decoder_reads_the_texts_of_a_pair_one_below_the_other_in_either_order(
+    make_spec: Callable[..., TaskSpec], tmp_path: Path
+) -> None:
+    rows = [(str(row), f"w{row}", f"w{row + 9}", "ab"[row % 2]) for row in range(8)]
+    spec = make_spec("A", pair=True, train=rows, test=[("0", "w1 w2", "w3")])
+    new_backbone(texts=[Path(__file__)], size="tiny", out=tmp_path / "decoder", architecture="decoder", vocabulary=300)
+    prepared = prepare([spec], validation=0.5, seed=0, folder=tmp_path / "prepared")
+    limit = TextLimit(32, swap=True)
+    parts = load_parts(prepared, tokenizer=str(tmp_path / "decoder"), limit=limit, cache=tmp_path / "cache")["A"]
+    tokenizer, test = load_tokenizer(str(tmp_path / "decoder")), parts["test"]
+    assert tokenizer.decode(test.encoded["input_ids"][0]) == "<s>w1 w2\nw3"
+    assert tokenizer.decode(test.swapped.encoded["input_ids"][0]) == "<s>w3\nw1 w2"
+    assert parts["train"].swapped is None
+    assert take(test, np.array([0])).swapped.lengths.tolist() == [len(test.swapped.encoded["input_ids"][0])]
 
 
 def test_a_part_that_is_gone_is_a_storage_error(prepared: Prepared, tokenizer_folder: str, tmp_path: Path) -> None:

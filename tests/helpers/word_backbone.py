@@ -52,3 +52,58 @@ def save_deberta(folder: Path) -> None:
 
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     DebertaModel(DebertaConfig(vocab_size=64, **small)).save_pretrained(folder)
+
+
+DECODER_SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
+_SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 128,
+}
+_KINDS: dict[str, dict[str, Any]] = {  # what a configuration needs beside the sizes to be tiny
+    "llama": {"num_key_value_heads": 2},
+    "qwen2": {"num_key_value_heads": 1},
+    "qwen3": {"num_key_value_heads": 1, "head_dim": 16},
+    "gemma2": {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16},
+    "gemma3_text": {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16},
+    "mistral": {"num_key_value_heads": 1, "sliding_window": 8, "head_dim": 16},
+    "phi3": {"num_key_value_heads": 2, "original_max_position_embeddings": 128},
+    "gpt2": {"n_inner": 48},
+    "modernbert": {"local_attention": 8, "cls_token_id": 1, "sep_token_id": 2},
+}
+
+
+def save_decoder(folder: Path, kind: str = "llama", *, words: int = 60, **tokens: str | None) -> None:
+    """Saves a decoder of a kind with its language-model head, of 64 words with random weights, and its tokenizer,
+    which puts ``<s>`` in front and knows ``w0``, ``w1`` and so on. The same ones each time.
+
+    Args:
+        tokens: the tokenizer's special tokens, in place of ``<pad>``, ``<s>`` and ``</s>``; None for none.
+    """
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedTokenizerFast
+
+    vocabulary = {
+        word: number for number, word in enumerate([*DECODER_SPECIAL, *(f"w{each}" for each in range(words))])
+    }
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 1)]
+    )
+    named = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", **tokens}
+    inputs = ["input_ids", "attention_mask"]
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_input_names=inputs,
+        **{name: token for name, token in named.items() if token is not None},
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": kind != "phi3"}
+    config = AutoConfig.for_model(kind, **_SIZES, **_KINDS[kind], **special)
+    auto = AutoModelForMaskedLM if kind == "modernbert" else AutoModelForCausalLM
+    auto.from_config(config).save_pretrained(folder)

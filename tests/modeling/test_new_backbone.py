@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from tutti.errors import BackboneError
 from tutti.files import sha256_of
@@ -74,8 +74,9 @@ def test_the_same_texts_give_the_same_files(tokenizer: str, tmp_path: Path) -> N
         "\n".join("".join(draw.choices("今天气很好心情不错大家", k=8)) for _ in range(200)), encoding="utf-8"
     )
     first, second = tmp_path / "first", tmp_path / "second"
-    make(texts, first, tokenizer=tokenizer)
-    make(texts, second, tokenizer=tokenizer)
+    architecture = "decoder" if tokenizer == "bytes" else "encoder"
+    make(texts, first, tokenizer=tokenizer, architecture=architecture, vocabulary=300)
+    make(texts, second, tokenizer=tokenizer, architecture=architecture, vocabulary=300)
     files = sorted(file.name for file in first.iterdir())
     assert [sha256_of(first / name) for name in files] == [sha256_of(second / name) for name in files]
 
@@ -174,3 +175,18 @@ def test_the_command_takes_all_texts_after_one_option_or_each_after_its_own(tmp_
     result = CliRunner().invoke(app, ["backbone", "new", *files, "--out", "made"])
     assert result.exit_code == 0, result.output
     assert {"apple", "window"} <= set(AutoTokenizer.from_pretrained(tmp_path / "made").get_vocab())
+
+
+def test_a_decoder_has_its_language_model_head_and_a_tokenizer_that_keeps_every_character(texts, tmp_path):
+    backbone = make(texts, tmp_path / "backbone", architecture="decoder", vocabulary=320)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(backbone.path), AutoTokenizer.from_pretrained(backbone.path)
+    encoded = tokenizer("The QUICK 天气 😀", return_tensors="pt")
+    assert encoded["input_ids"][0, 0] == tokenizer.bos_token_id
+    assert tokenizer.decode(encoded["input_ids"][0, 1:]) == "The QUICK 天气 😀"
+    assert model(**encoded).logits.shape[2] == len(tokenizer) == backbone.vocabulary
+    assert backbone.weights == sum(weights.numel() for weights in model.parameters())
+
+
+def test_a_tokenizer_that_the_architecture_does_not_take_is_refused(texts, tmp_path):
+    with pytest.raises(BackboneError, match="the tokenizer must be bytes for a new decoder; got unigram"):
+        make(texts, tmp_path / "backbone", architecture="decoder", tokenizer="unigram")

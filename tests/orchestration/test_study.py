@@ -9,12 +9,15 @@ import os
 import re
 import socket
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from filelock import FileLock
+from word_backbone import save_decoder
 
 from tutti.bank.bank import Bank
+from tutti.config.backbones import by_backbone
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import ClaimLostError, ConfigError, Fault, StorageError, StudyError, TrialError
@@ -126,6 +129,37 @@ def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, 
         check_backbone(study(**changes), LITTLE, begun=False)
     assert [fault.what for fault in caught.value.faults] == ([key] if isinstance(key, str) else key)
     check_backbone(study(**changes), MUCH, begun=False)
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ({"pooling": "cls"}, "training.pooling must not be cls with the decoder .*, whose first token sees no other"),
+        (
+            {"adapter": "lora", "lora_targets": "query"},
+            r"training.lora_targets must name linear layers .*: q_proj; got",
+        ),
+        ({"head": "verbalizer", "words": {0: "w1 w2"}}, "training.words must be one token of the backbone each; got"),
+    ],
+)
+def test_what_a_decoder_cannot_do_is_refused_before_a_trial_is_made(tmp_path, training, message):
+    save_decoder(tmp_path)
+    decoder = replace(MUCH, decoder=True, linear_names=frozenset(["q_proj"]))
+    with pytest.raises(ConfigError, match=message):
+        check_backbone(study(backbone=str(tmp_path), training=training), decoder, begun=False)
+
+
+def test_a_backbone_of_the_search_space_is_checked_with_the_keys_that_its_trials_draw():
+    space = {"backbone": {"type": "categorical", "choices": ["bert", "qwen"]}}
+    space["pooling"] = {"type": "categorical", "choices": ["cls"], "when": {"backbone": "bert"}}
+    space["learning_rate"] = {"type": "log_uniform", "low": 1e-5, "high": 1e-4}
+    alone = by_backbone(study(search_space=space))
+    assert [*alone] == ["bert", "qwen"]
+    assert [*alone["bert"].search_space.root] == ["pooling", "learning_rate"]
+    assert [*alone["qwen"].search_space.root] == ["learning_rate"]
+    check_backbone(alone["qwen"], replace(LITTLE, decoder=True), begun=False)
+    with pytest.raises(ConfigError, match=r"search_space\.pooling must not be cls"):
+        check_backbone(alone["bert"], LITTLE, begun=False)
 
 
 def test_a_study_that_began_before_an_option_was_refused_can_go_on():

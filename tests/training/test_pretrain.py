@@ -16,16 +16,18 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoTokenizer,
     DataCollatorForLanguageModeling,
     TrainingArguments,
 )
-from word_backbone import save_deberta
+from word_backbone import save_deberta, save_decoder
 
-from tutti.data.encode import distinct_rows
+from tutti.data.distinct import distinct_rows
 from tutti.errors import BackboneError, StudyError, TrialError
 from tutti.training.loop import pretrain as module
+from tutti.training.loop.language_model import NextTokens, load_language_model
 from tutti.training.loop.pretrain import pretrain
 from tutti.training.machine import precision
 
@@ -72,7 +74,7 @@ def test_the_biases_of_a_new_head_are_zero(kind, tmp_path):
     small = {"vocab_size": 64, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = AutoConfig.for_model(kind, **small, intermediate_size=8, max_position_embeddings=16)
     AutoModel.from_config(config).save_pretrained(tmp_path)
-    model = module._load(str(tmp_path))
+    model = load_language_model(str(tmp_path), "masked")
     prefix = f"{model.base_model_prefix}."
     head = {name: each for name, each in model.named_parameters(remove_duplicate=False) if not name.startswith(prefix)}
     assert all(each.isfinite().all() for each in head.values())
@@ -90,7 +92,7 @@ def test_the_bias_of_a_head_that_the_backbone_has_is_kept_under_either_of_its_na
     bias = weights.pop("cls.predictions.bias")
     weights.pop("cls.predictions.decoder.bias", None)
     save_file({**weights, f"cls.predictions.{name}": bias}, tmp_path / "model.safetensors", {"format": "pt"})
-    head = module._load(str(tmp_path)).cls.predictions
+    head = load_language_model(str(tmp_path), "masked").cls.predictions
     assert (head.bias == 3).all()
     assert (head.decoder.bias == 3).all()
 
@@ -127,7 +129,7 @@ def test_batches_of_rows_of_similar_length_come_in_random_order(options, tmp_pat
     model = AutoModelForMaskedLM.from_pretrained(options["backbone"])
     args = TrainingArguments(output_dir=str(tmp_path), per_device_train_batch_size=8, use_cpu=True)
     collator = DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(options["backbone"]), mlm_probability=0)
-    trainer = module._MaskedTrainer(model, args=args, train_dataset=rows, data_collator=collator)
+    trainer = module._TokenTrainer(model, args=args, train_dataset=rows, data_collator=collator)
     loader = trainer.get_train_dataloader()
     orders = []
     for epoch in range(2):
@@ -147,7 +149,7 @@ def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options, tmp_
     ids = torch.randint(4, 60, (5, 9))
     labels = torch.where(torch.rand(ids.shape) < 0.3, ids, -100)
     expected = model(input_ids=ids, labels=labels).loss
-    trainer = module._MaskedTrainer(model, args=TrainingArguments(str(tmp_path), use_cpu=True))
+    trainer = module._TokenTrainer(model, args=TrainingArguments(str(tmp_path), use_cpu=True))
     assert trainer._head_selects
     loss = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()})
     torch.testing.assert_close(loss, expected)
@@ -159,7 +161,7 @@ def test_the_head_sees_the_same_number_of_tokens_however_many_are_masked(options
     torch.manual_seed(0)
     model = AutoModelForMaskedLM.from_pretrained(options["backbone"]).eval()
     plain = copy.deepcopy(model)
-    trainer = module._MaskedTrainer(model, args=TrainingArguments(str(tmp_path), use_cpu=True))
+    trainer = module._TokenTrainer(model, args=TrainingArguments(str(tmp_path), use_cpu=True))
     ids = torch.randint(4, 60, (20, 9))
     for masked in (1, 63, 64, 65, 128):
         places = torch.randperm(ids.numel())[:masked]
@@ -179,7 +181,7 @@ def test_the_held_out_loss_is_the_mean_over_masked_tokens_whatever_batches_they_
     rows = [{"input_ids": ids[row], "labels": labels[row]} for row in range(3)]
     args = TrainingArguments(str(tmp_path), per_device_eval_batch_size=1, use_cpu=True, disable_tqdm=True)
     expected = copy.deepcopy(model).eval()(input_ids=ids, labels=labels).loss.item()
-    trainer = module._MaskedTrainer(model, args=args, eval_dataset=rows)
+    trainer = module._TokenTrainer(model, args=args, eval_dataset=rows)
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
     with torch.no_grad():
         model.bert.embeddings.word_embeddings.weight[8] = float("nan")
@@ -197,7 +199,7 @@ def test_the_held_out_loss_is_of_a_masked_token_even_where_the_first_draws_mask_
 
     model = AutoModelForMaskedLM.from_pretrained(options["backbone"])
     args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True)
-    trainer = module._MaskedTrainer(model, args=args, eval_dataset=[{"input_ids": [2, 7, 3]}], data_collator=collate)
+    trainer = module._TokenTrainer(model, args=args, eval_dataset=[{"input_ids": [2, 7, 3]}], data_collator=collate)
     assert trainer.evaluate()["eval_loss"] > 0
     assert len(draws) == 3
     trainer.data_collator = DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(options["backbone"]))
@@ -301,7 +303,7 @@ def test_of_several_gpus_one_is_used(options, monkeypatch):
         raise Made
 
     monkeypatch.setattr(module, "TrainingArguments", OnTwoGpus)
-    monkeypatch.setattr(module._MaskedTrainer, "train", train)
+    monkeypatch.setattr(module._TokenTrainer, "train", train)
     with pytest.raises(Made):
         pretrain(**options)
 
@@ -311,7 +313,7 @@ def test_a_gpu_is_not_waited_for_when_a_batch_is_copied(options, monkeypatch, tm
         AutoModelForMaskedLM.from_pretrained(options["backbone"]),
         TrainingArguments(str(tmp_path), use_cpu=True),
     )
-    trainer = module._MaskedTrainer(model, args=args)
+    trainer = module._TokenTrainer(model, args=args)
     copies = []
     monkeypatch.setattr(torch.Tensor, "to", lambda *args, **kwargs: copies.append((*args[1:], kwargs)))
     trainer._prepare_input({"input_ids": torch.zeros(2)})
@@ -324,7 +326,7 @@ def test_a_gpu_is_not_waited_for_when_a_batch_is_copied(options, monkeypatch, tm
 
 
 def test_a_tokenizer_without_a_mask_is_refused(options, backbone):
-    with pytest.raises(BackboneError, match="must have a mask token; got a tokenizer without one"):
+    with pytest.raises(BackboneError, match="must have a mask token; got none"):
         pretrain(**{**options, "backbone": str(backbone)})
 
 
@@ -339,3 +341,42 @@ def test_the_current_folder_is_not_replaced(options, tmp_path, monkeypatch):
 def test_a_learning_rate_that_trains_nothing_is_told_before_a_text_is_read(options, rate):
     with pytest.raises(BackboneError, match="the learning rate must be a finite number above 0; got"):
         pretrain(**{**options, "learning_rate": rate, "parts": None})
+
+
+def test_a_decoder_learns_the_next_words_and_the_same_call_goes_on_where_it_was_cut_off(options, tmp_path):
+    save_decoder(tmp_path / "decoder")
+    options |= {"backbone": str(tmp_path / "decoder"), "epochs": 2}
+    losses: list[float] = []
+    whole = pretrain(**options | {"out": tmp_path / "whole", "on_epoch": lambda _, loss: losses.append(loss)})
+    assert losses[1] < losses[0] - 0.1
+    cut_off(options)
+    resumed = pretrain(**options, objective="causal")
+    assert resumed.loss == whole.loss
+    states = [load_file(each.path / "model.safetensors") for each in (whole, resumed)]
+    assert all(torch.equal(states[1][name], weight) for name, weight in states[0].items())
+    assert AutoModelForCausalLM.from_pretrained(whole.path).config.tie_word_embeddings
+
+
+def test_the_causal_loss_is_that_of_the_model_itself_with_an_end_after_each_row(tmp_path):
+    save_decoder(tmp_path)
+    model, rows = load_language_model(str(tmp_path), "causal"), [[4, 5, 6, 7], [4, 9], [4, 8, 8, 8, 5]]
+    batch = NextTokens(pad=0, end=2, longest=5)([{"input_ids": row} for row in rows])
+    args = TrainingArguments(output_dir=str(tmp_path / "run"), use_cpu=True)
+    loss = module._TokenTrainer(model, args=args).compute_loss(model, dict(batch))
+    sums = []
+    for row in ([4, 5, 6, 7, 2], [4, 9, 2], [4, 8, 8, 8, 5]):
+        ids = torch.tensor([row])
+        model.lm_head._forward_pre_hooks.clear()
+        sums.append(model(ids, labels=ids).loss.item() * (len(row) - 1))
+    assert loss.item() == pytest.approx(sum(sums) / 10, abs=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "objective"), [("bert", "causal"), ("llama", "masked")])
+def test_an_objective_that_the_backbone_has_no_form_for_is_refused(options, tmp_path, kind, objective):
+    if kind == "llama":
+        save_decoder(tmp_path / "decoder", mask_token="w1")
+        options["backbone"] = str(tmp_path / "decoder")
+    else:
+        AutoTokenizer.from_pretrained(options["backbone"], eos_token="[SEP]").save_pretrained(options["backbone"])
+    with pytest.raises(BackboneError, match=f"must have a form that guesses .*; got {kind}; name a"):
+        pretrain(**options, objective=objective)

@@ -25,7 +25,7 @@ from tutti.workflows.study import Study
 
 app = typer.Typer(
     name="tutti",
-    help="Tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote.",
+    help="Tunes many fine-tuned text encoders and decoders on a Ray cluster and lets the best of them vote.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -46,7 +46,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Tunes many fine-tuned text encoders on a Ray cluster and lets the best of them vote."""
+    """Tunes many fine-tuned text encoders and decoders on a Ray cluster and lets the best of them vote."""
 
 
 # Each command, and the call of the Python API that it is.

@@ -21,6 +21,7 @@ import tutti
 from tutti.cluster.shipped import FILES, SUBMITTED
 from tutti.cluster.token import use_own_token
 from tutti.config.address import answer_of
+from tutti.config.backbones import map_backbones
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe
 from tutti.config.paths import absolute, map_task_paths
@@ -144,8 +145,7 @@ def _stage(study: StudyConfig, staging: Path) -> Path:
 
 def _with_paths(study: StudyConfig, change: Callable[[str], str]) -> dict[str, Any]:
     """The study as a document in which each path is replaced by ``change(path)``."""
-    document: dict[str, Any] = study.model_dump(mode="json")
-    document["backbone"] = change(document["backbone"])
+    document = map_backbones(study.model_dump(mode="json"), lambda _, path: change(path))
     for name, task in document["tasks"].items():
         document["tasks"][name] = map_task_paths(task, lambda _, path: change(path))
     document["ensemble"]["recipe"] = change(document["ensemble"]["recipe"])

@@ -205,7 +205,10 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
         if isinstance(choices, list | tuple) and None in choices and len(choices) > 1:
             rule = "have no null beside numbers with the scheduler pbt: trials go on from each other's states"
             faults.append(Fault(what(f"search_space.{key}.choices"), rule, show([*choices]), "take it out"))
-    for key in LIMIT_KEYS:  # a trial keeps its own best checkpoint, which reads texts as it was trained to
+    for key in (
+        *LIMIT_KEYS,
+        "backbone",
+    ):  # a trial keeps its own best checkpoint, which reads texts as it was trained to
         if key in space:
             rule = "be the same in all trials with the scheduler pbt: trials go on from each other's states"
             faults.append(Fault(what(f"search_space.{key}"), rule, "varied", "set it under training:"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tutti.config.address import address_fault, has_place, with_variables
+from tutti.config.backbones import map_backbones
 from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.raw import section
 from tutti.errors import Fault, StudyError, nearest
@@ -90,8 +91,8 @@ def resolve_paths(
     paths.faults += [address] if address else []
     if isinstance(raw.get("tasks"), dict):
         resolved["tasks"] = {name: paths.task(name, task) for name, task in raw["tasks"].items()}
-    if isinstance(raw.get("backbone"), str):
-        resolved["backbone"] = paths.folder_or_hub_id("backbone", raw["backbone"])
+    resolved = map_backbones(resolved, paths.folder_or_hub_id)
+    search = section(resolved, "search")
     if isinstance(database := storage.get("database"), str):
         paths.database("storage.database", database)
     if isinstance(older := search.get("warm_start"), list):

@@ -126,7 +126,9 @@ FIELDS = frozenset(name for kind in (Uniform, LogUniform, Int, Categorical) for 
 
 
 class SearchSpace(RootModel[dict[str, Distribution]]):
-    """Maps training keys to distributions. A study file may also give the name or path of a search-space file."""
+    """Maps training keys, and ``backbone``, to distributions. A study file may also give the name or path of a
+    search-space file.
+    """
 
     model_config = ConfigDict(frozen=True)
     root: dict[str, Distribution] = {}

@@ -11,9 +11,10 @@ WEIGHTS = ("task_weights", "sampling_weights")  # task to weight: a search space
 # Keys that define the model or are read once per trial, and so cannot differ between stages.
 OF_THE_TRIAL = frozenset(
     {STAGES, "pooling", "pooling_layers", "head_dropout", "head_dropout_samples", "max_length", "reinit_layers"}
-    | {"long_texts", "stride"}
+    | {"long_texts", "stride", "swap", "head", "words"}
     | {"evals_per_epoch", "best_by"}
     | {"bf16", "fp16", "tf32", "fsdp", "fsdp_config"}
+    | {"lora_targets", "lora_layers", "use_rslora", "use_dora", "weights"}
     | {"adapter", "lora_r", "lora_alpha", "lora_dropout", "bits", "double_quant", "quant_type", "attn_implementation"}
 )
 
@@ -38,9 +39,11 @@ def _stage(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 def overlay(training: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """``training`` updated with a trial's parameters.
 
-    ``stages.1.learning_rate`` goes into the second stage, ``task_weights.CoLA`` into ``task_weights``.
+    ``stages.1.learning_rate`` goes into the second stage, ``task_weights.CoLA`` into ``task_weights``; ``backbone`` is
+    no training key.
     """
     merged = dict(training)
+    parameters = {key: value for key, value in parameters.items() if key != "backbone"}
     stages = [dict(stage) for stage in training.get(STAGES) or ()]
     for key, value in parameters.items():
         first, _, rest = key.partition(".")

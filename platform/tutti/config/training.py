@@ -12,7 +12,7 @@ from tutti.records import TextLimit
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Weights = dict[Name, Annotated[float, Field(gt=0)]]
-LIMIT_KEYS = ("max_length", "long_texts", "stride")
+LIMIT_KEYS = ("max_length", "long_texts", "stride", "swap")
 """The keys on which the encoding of texts depends."""
 
 
@@ -28,6 +28,7 @@ class TrainingOptions(Strict):
             linear layer (arXiv 1910.10781). Of a pair, the longer text gives way first, and only it has windows.
         stride: least number of tokens that neighbouring windows share, at most half of those that a window has for the
             text; None for a quarter of max_length.
+        swap: whether a pair is predicted in both orders, the mean of which counts; it is trained on as it is.
         group_by_length: whether batches are made of rows of similar length, which reduces padding.
         max_tokens_per_batch: maximum tokens per batch on each worker, padding included. If set, it determines the
             number of rows per batch instead of per_device_train_batch_size.
@@ -36,10 +37,14 @@ class TrainingOptions(Strict):
             equally often), ``weights`` (in proportion to sampling_weights). It does not change the number of batches
             per epoch.
         pooling: how token vectors are combined: ``attention`` (Lin et al. 2017, one learned query per task), ``cls``
-            (the first token), ``mean`` (over tokens other than padding), or ``pair`` or ``bi_encoder`` (arXiv
-            1705.02364: the means of a pair's two texts, their difference and product; ``mean`` for single texts).
-            ``bi_encoder`` encodes each of the two texts alone.
+            (the first token), ``last`` (the last token), ``mean`` (over tokens other than padding), or ``pair`` or
+            ``bi_encoder`` (arXiv 1705.02364: the means of a pair's two texts, their difference and product; ``mean``
+            for single texts). ``bi_encoder`` encodes each of the two texts alone. None for ``attention``, and ``last``
+            with a decoder.
         pooling_layers: number of last encoder layers that are summed with learned weights before pooling.
+        head: ``linear``, drawn at random; or ``verbalizer`` (PET, arXiv 2001.07676), which starts from what a
+            decoder's language-model head says of each class's word as the next token.
+        words: the word of each class, for the heads of all tasks whose classes they are.
         head_dropout: dropout probability before each head.
         head_dropout_samples: multi-sample dropout (arXiv 1905.09788): number of masks over whose losses the mean is
             taken.
@@ -68,10 +73,17 @@ class TrainingOptions(Strict):
         freeze_encoder: whether only the heads are trained.
         stages: training keys of each stage, which override all others. Each stage starts from the best weights of the
             stages before it. Empty for a single stage.
-        adapter: ``lora`` (arXiv 2106.09685) trains low-rank updates of all linear layers instead of the weights.
+        adapter: ``lora`` (arXiv 2106.09685) trains low-rank updates of linear layers instead of the weights.
         lora_r: rank of the updates.
         lora_alpha: the updates are scaled by lora_alpha / lora_r.
         lora_dropout: dropout probability before the updates.
+        lora_targets: names of the linear layers that are updated, such as q_proj and v_proj, as a list or a text with
+            spaces between them; None for all.
+        lora_layers: number of last layers of the backbone that are updated; None for all.
+        use_rslora: whether the updates are scaled by lora_alpha / sqrt(lora_r) (arXiv 2312.03732).
+        use_dora: whether the length of each column of weights is trained apart from its direction (arXiv 2402.09353).
+        weights: precision of the frozen weights under an adapter that are not quantised; None for float32, or with
+            ``bits`` for that of the trial. Adapter, heads and optimizer have float32.
         bits: number of bits of the quantised encoder weights under an adapter (QLoRA, arXiv 2305.14314).
         double_quant: whether the quantisation constants are quantised too.
         quant_type: data type of 4-bit weights.
@@ -93,13 +105,16 @@ class TrainingOptions(Strict):
     max_length: Annotated[int, Field(ge=8)] = 128
     long_texts: Literal["truncate", "head_tail", "windows"] = "truncate"
     stride: Annotated[int, Field(ge=0)] | None = None
+    swap: bool = False
     group_by_length: bool = True
     max_tokens_per_batch: Annotated[int, Field(ge=8)] | None = None
     task_sampling: Literal["proportional", "temperature", "uniform", "weights"] = "proportional"
     sampling_temperature: Annotated[float, Field(ge=1)] = 2.0
     sampling_weights: Weights = Field(default_factory=dict)
-    pooling: Literal["attention", "cls", "mean", "pair", "bi_encoder"] = "attention"
+    pooling: Literal["attention", "cls", "last", "mean", "pair", "bi_encoder"] | None = None
     pooling_layers: Annotated[int, Field(ge=1)] = 1
+    head: Literal["linear", "verbalizer"] = "linear"
+    words: dict[str | int, str] = Field(default_factory=dict)
     head_dropout: Share = 0.1
     head_dropout_samples: Annotated[int, Field(ge=1)] = 1
     ordered_head: Literal["softmax", "regression", "corn"] = "softmax"
@@ -123,6 +138,11 @@ class TrainingOptions(Strict):
     lora_r: Annotated[int, Field(ge=1)] = 16
     lora_alpha: Annotated[float, Field(gt=0)] = 32.0
     lora_dropout: Share = 0.05
+    lora_targets: list[str] | str | None = None
+    lora_layers: Annotated[int, Field(ge=1)] | None = None
+    use_rslora: bool = False
+    use_dora: bool = False
+    weights: Literal["float32", "bfloat16"] | None = None
     bits: Literal[4, 8] | None = None
     double_quant: bool = True
     quant_type: Literal["nf4", "fp4"] = "nf4"
@@ -137,12 +157,16 @@ class TrainingOptions(Strict):
     def limit(self) -> TextLimit:
         """How long inputs are. Equal values mean equal encodings."""
         stride = self.max_length // 4 if self.stride is None else self.stride
-        return TextLimit(self.max_length, self.long_texts, stride if self.long_texts == "windows" else 0)
+        return TextLimit(self.max_length, self.long_texts, stride if self.long_texts == "windows" else 0, self.swap)
 
     def violated_rules(self) -> list[str]:
         """The rules about combinations of options that these violate, each written to follow "must"."""
         rules = (
             (self.bits and not self.adapter, "have an adapter where bits is set: quantised weights cannot be trained"),
+            (
+                self.weights == "bfloat16" and not self.adapter,
+                "have an adapter with `weights: bfloat16`, in which steps of training would be rounded away",
+            ),
             (self.swa_epochs and self.ema_decay, "have one of swa_epochs and ema_decay, not both"),
             (self.mixout and self.adapter, "have no mixout with an adapter, which leaves the weights as they are"),
             (self.reinit_layers and self.adapter, "have no reinit_layers with an adapter, which would not train them"),
@@ -154,6 +178,14 @@ class TrainingOptions(Strict):
             (
                 self.task_sampling == "weights" and not self.sampling_weights,
                 "have sampling_weights with `task_sampling: weights`",
+            ),
+            (
+                self.head == "verbalizer" and not self.words,
+                "have words with `head: verbalizer`: one for each class",
+            ),
+            (
+                self.head == "verbalizer" and (self.pooling not in (None, "last") or self.pooling_layers > 1),
+                "have `pooling: last` and one of pooling_layers with `head: verbalizer`, which reads the next token",
             ),
             (self.limit.stride > self.max_length // 2, "have a stride of at most half of max_length"),
         )

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from tutti.data.long_texts import WINDOWS, fitted
 from tutti.data.prepared import Prepared, read_columns
+from tutti.data.special_tokens import joins_pairs, padding_token
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import sha256_of, whole_folder, write_whole
 from tutti.records import TextLimit
@@ -31,6 +32,7 @@ _BATCH = 1000  # rows that are tokenized and written at a time
 _ATTEMPTS = 5
 _TABLE, _INFO = "encoded.arrow", "info.json"
 _SEPARATOR = "[SEP]"
+_BETWEEN = "\n"  # the texts of a pair, for a tokenizer that has no separator, as those of decoders
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,7 @@ class EncodedPart:
         pad_token_id: pads the shorter rows of a batch.
         targets: ``(rows, classes)`` float32 probabilities to learn (``labels`` are then the most likely classes); None
             without soft labels.
+        swapped: the pairs in the other order, to be predicted too; None where one order is enough.
     """
 
     ids: np.ndarray
@@ -56,6 +59,7 @@ class EncodedPart:
     weights: np.ndarray
     pad_token_id: int
     targets: np.ndarray | None = None
+    swapped: EncodedPart | None = None
 
     @cached_property
     def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -133,27 +137,8 @@ def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
         labels=None if part.labels is None else part.labels[rows],
         weights=part.weights[rows],
         targets=None if part.targets is None else part.targets[rows],
+        swapped=None if part.swapped is None else take(part.swapped, rows),
     )
-
-
-def distinct_rows(parts: Sequence[EncodedPart]) -> Dataset:
-    """The distinct rows of all parts, columns as in ``EncodedPart.encoded``; of equal token sequences the first."""
-    from datasets import concatenate_datasets  # slow to import
-
-    rows = concatenate_datasets([part.encoded for part in parts])
-    first: dict[bytes, int] = {}
-    for index, tokens in enumerate(rows.with_format("arrow")[:]["input_ids"]):
-        first.setdefault(np.asarray(tokens.values).tobytes(), index)
-    return rows.select(first.values())
-
-
-def tokens_sha256(rows: Dataset) -> str:
-    """The SHA-256 of the tokens of all rows, in order."""
-    digest = hashlib.sha256()
-    for tokens in rows.with_format("arrow")[:]["input_ids"]:
-        ids = np.asarray(tokens.values, dtype=np.int32)
-        digest.update(len(ids).to_bytes(8, "little") + ids.tobytes())
-    return digest.hexdigest()
 
 
 def load_parts(
@@ -183,13 +168,14 @@ def _load(
     info = prepared.parts[task][part]
     folder = cache / _key(info.texts_sha256, tokenizer, limit, state)
     encoded = _encode(info.path, folder, tokenizer, limit)
+    swaps = limit.swap and part != "train" and any(each.pair for each in prepared.tasks if each.name == task)
     optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
     names = ["id", *(name for name, present in optional.items() if present)]
     table = read_columns(info.path, names)
     if len(encoded) != table.num_rows:
         got, remedy = f"{table.num_rows} rows", f"remove the folder {prepared.folder} and run `tutti tune` again"
         raise StorageError(Fault(str(info.path), f"have the {len(encoded)} rows it was encoded with", got, remedy))
-    return EncodedPart(
+    loaded = EncodedPart(
         ids=np.array(table["id"].to_pylist(), dtype=np.str_),
         encoded=encoded,
         lengths=np.array(encoded.data.column("length")),
@@ -198,6 +184,10 @@ def _load(
         pad_token_id=tokenizer.pad_token_id,
         targets=_targets(table) if info.soft else None,
     )
+    if not swaps:
+        return loaded
+    encoded = _encode(info.path, folder.with_name(f"{folder.name}-swapped"), tokenizer, limit, swaps=True)
+    return replace(loaded, swapped=replace(loaded, encoded=encoded, lengths=np.array(encoded.data.column("length"))))
 
 
 def _targets(table: pa.Table) -> np.ndarray:
@@ -210,7 +200,7 @@ def _targets(table: pa.Table) -> np.ndarray:
     return targets
 
 
-def _encode(path: Path, folder: Path, tokenizer: Any, limit: TextLimit) -> Dataset:
+def _encode(path: Path, folder: Path, tokenizer: Any, limit: TextLimit, *, swaps: bool = False) -> Dataset:
     """The encoded texts of a part, memory-mapped; see ``EncodedPart.encoded``.
 
     Each (texts, tokenizer, limit) is encoded once for all studies. Concurrent processes may encode the same part;
@@ -221,6 +211,7 @@ def _encode(path: Path, folder: Path, tokenizer: Any, limit: TextLimit) -> Datas
         folder: the table's folder, in a cache shared by all studies.
         tokenizer: from ``load_tokenizer``.
         limit: of a row's tokens. Too long pairs are truncated at the longer text.
+        swaps: whether the two texts of each pair change places.
 
     Raises:
         StorageError: if the part is damaged or the cache cannot be written.
@@ -229,28 +220,29 @@ def _encode(path: Path, folder: Path, tokenizer: Any, limit: TextLimit) -> Datas
 
     for _ in range(_ATTEMPTS):
         if not _is_complete(folder):
-            _write_table(folder, path, tokenizer, limit)
+            _write_table(folder, path, tokenizer, limit, swaps)
         with suppress(FileNotFoundError):  # another process is replacing the folder by its own, equal table
             return Dataset.from_file(str(folder / _TABLE))
     remedy = "check whether something else removes files there"
     raise StorageError(Fault(str(folder), "stay there once it is written", "a folder that is gone", remedy))
 
 
-def _write_table(folder: Path, path: Path, tokenizer: Any, limit: TextLimit) -> None:
+def _write_table(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool) -> None:
     """Writes the table atomically, unless another process completes it first."""
     try:
         with whole_folder(folder, unless=lambda: _is_complete(folder)) as temporary:
-            _write_files(temporary, path, tokenizer, limit)
+            _write_files(temporary, path, tokenizer, limit, swaps)
     except StorageError:
         if not _is_complete(folder):
             raise
 
 
 def load_tokenizer(tokenizer: str) -> Any:
-    """The tokenizer of a backbone, given by folder or hub id.
+    """The tokenizer of a backbone, given by folder or hub id. Where it has no padding token, as many of decoders, it
+    pads with another special token, the end of a text if it has that: no mask lets the padding be seen.
 
     Raises:
-        BackboneError: if it does not load, or has no vocabulary or no padding token.
+        BackboneError: if it does not load, or has no vocabulary, or no special token at all.
     """
     from transformers import AutoTokenizer  # slow to import
 
@@ -263,9 +255,11 @@ def load_tokenizer(tokenizer: str) -> Any:
     if len(loaded) <= len(loaded.all_special_tokens):  # transformers returns an empty one if its files are missing
         remedy = "put the tokenizer's files (tokenizer.json, tokenizer_config.json) beside config.json"
         raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a vocabulary", "an empty one", remedy))
-    if loaded.pad_token_id is None:
+    if (pad := padding_token(loaded, tokenizer)) is None:
         remedy = "set one in its tokenizer_config.json"
         raise BackboneError(Fault(f"the tokenizer of {tokenizer}", "have a padding token", "none", remedy))
+    if pad != loaded.pad_token:
+        loaded.pad_token = pad
     return loaded
 
 
@@ -285,12 +279,12 @@ def encoding_key(tokenizer: Any, limit: TextLimit) -> str:
 
     Compute it before using the tokenizer, since using it changes its state.
     """
-    return _key("", tokenizer, limit, _state_of(tokenizer))
+    return _key("", tokenizer, limit, _state_of(tokenizer)) + ("-swapped" if limit.swap else "")
 
 
 def _key(texts_sha256: str, tokenizer: Any, limit: TextLimit, state: bytes) -> str:
     names = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, _separator(tokenizer)]
-    settings = [*names, limit.max_length, limit.long_texts, limit.stride]
+    settings = [*names, limit.max_length, limit.long_texts, limit.stride, joins_pairs(tokenizer)]
     return hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode() + state).hexdigest()[:32]
 
 
@@ -322,11 +316,12 @@ def encode_rows(texts: pa.Table, *, tokenizer: Any, limit: TextLimit) -> pa.Tabl
     return pa.Table.from_batches(_encoded(texts, tokenizer, limit), schema=_schema(tokenizer, limit))
 
 
-def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int) -> EncodedPart:
-    """A part without labels, from the result of ``encode_rows``."""
+def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int, swapped: pa.Table | None = None) -> EncodedPart:
+    """A part without labels, from the result of ``encode_rows``, and that of the texts ``swapped``."""
     from datasets import Dataset  # slow to import
 
     return EncodedPart(
+        swapped=None if swapped is None else part_of(ids, swapped, pad_token_id=pad_token_id),
         ids=ids,
         encoded=Dataset(encoded),
         lengths=encoded["length"].to_numpy(),
@@ -342,8 +337,14 @@ def _schema(tokenizer: Any, limit: TextLimit) -> pa.Schema:
     return pa.schema([*((name, pa.list_(pa.int32())) for name in names), ("length", pa.int32())])
 
 
-def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit) -> None:
+def swapped(texts: pa.Table) -> pa.Table:
+    """The texts of pairs with the second one first."""
+    return pa.table({"text": texts["text_b"], "text_b": texts["text"]})
+
+
+def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool) -> None:
     texts, schema = read_columns(path, None), _schema(tokenizer, limit)
+    texts = swapped(texts) if swaps else texts
     with pa.OSFile(str(folder / _TABLE), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
         for batch in _encoded(texts, tokenizer, limit):
             writer.write_batch(batch)
@@ -367,6 +368,8 @@ def _batches(texts: pa.Table, tokenizer: Any, *, pair: bool) -> Iterator[tuple[S
     for start in range(0, texts.num_rows, _BATCH):
         rows = texts.slice(start, _BATCH)
         first, *second = (_separated(rows[name].to_pylist(), tokenizer) for name in ("text", "text_b")[: 1 + pair])
+        if pair and joins_pairs(tokenizer):
+            second = [[_BETWEEN + text for text in second[0]]]
         yield first, second[0] if pair else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,13 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import BitsAndBytesConfig, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from tutti.config.training import TrainingOptions
-from tutti.errors import Fault, TrialError
+from tutti.errors import Fault, TrialError, nearest
 from tutti.files import sha256_of
+from tutti.modeling.layers import encoder_layers
 
 INSTALL = "install it with: pip install 'bitsandbytes>=0.50'"
-_MATRICES = (".lora_A.", ".lora_B.")
+_MATRICES = (".lora_A.", ".lora_B.", ".lora_magnitude_vector.")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Adapter:
         double_quant: with 4 bits, whether the blocks' constants are quantised too.
         quant_type: data type of 4-bit weights, ``nf4`` or ``fp4``.
         compute_dtype: dtype of 4-bit weights in matrix products: ``bfloat16``, ``float16`` or ``float32``.
+        weights: dtype of the encoder's weights that are not quantised: ``bfloat16`` or ``float32``.
+        targets: names of the adapted linear layers, with spaces between them; empty for all.
+        layers: number of last layers of the encoder that are adapted; None for all.
+        rslora: whether the product is multiplied by ``alpha / sqrt(rank)`` instead (arXiv 2312.03732).
+        dora: whether lengths of the weights' columns are trained apart from their directions (arXiv 2402.09353).
     """
 
     kind: str = "lora"
@@ -45,6 +52,11 @@ class Adapter:
     double_quant: bool = True
     quant_type: str = "nf4"
     compute_dtype: str = "float32"
+    weights: str = "float32"
+    targets: str = ""
+    layers: int | None = None
+    rslora: bool = False
+    dora: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,8 @@ def adapter_of(options: TrainingOptions, *, precision: str) -> Adapter | None:
     """
     if options.adapter is None:
         return None
+    targets = options.lora_targets or ""
+    compute_dtype = {"bf16": "bfloat16", "fp16": "float16"}.get(precision, "float32")
     return Adapter(
         kind=options.adapter,
         rank=options.lora_r,
@@ -78,7 +92,13 @@ def adapter_of(options: TrainingOptions, *, precision: str) -> Adapter | None:
         bits=options.bits,
         double_quant=options.double_quant,
         quant_type=options.quant_type,
-        compute_dtype={"bf16": "bfloat16", "fp16": "float16"}.get(precision, "float32"),
+        compute_dtype=compute_dtype,
+        # fp16 holds no embedding that is larger than 65,504, which some decoders have.
+        weights=options.weights or ("bfloat16" if options.bits and precision == "bf16" else "float32"),
+        targets=" ".join(targets.replace(",", " ").split() if isinstance(targets, str) else targets),
+        layers=options.lora_layers,
+        rslora=options.use_rslora,
+        dora=options.use_dora,
     )
 
 
@@ -117,22 +137,19 @@ def quantisation(adapter: Adapter | None, device: torch.device) -> dict[str, Any
 
 
 def add_adapter(encoder: PreTrainedModel, adapter: Adapter) -> None:
-    """Freezes the encoder and adds a trainable adapter to each of its linear layers.
+    """Freezes the encoder and adds a trainable adapter to its linear layers, or to those that the adapter names.
 
     A is drawn from torch's default generator (seed it first) and B is zero, so that the encoder's outputs are unchanged
     at first. Both are float32: in the 16 bits that 4-bit layers compute in, small updates would be rounded away, and
     fp16's loss scaler refuses such gradients.
 
     Raises:
-        TrialError: if the encoder has no linear layer.
+        TrialError: if the encoder has no linear layer, or none of a name.
     """
     from peft import LoraConfig
     from peft.tuners.tuners_utils import cast_adapter_dtype
 
-    linear = [name for name, module in encoder.named_modules() if isinstance(module, nn.Linear)]
-    if not linear:
-        rule, remedy = "be null for an encoder without linear layers", "set it to null, or name another backbone"
-        raise TrialError(Fault("the training key adapter", rule, f"{adapter.kind!r}", remedy))
+    linear = _adapted(encoder, adapter)
     for module in encoder.modules():
         # On a CPU with AVX-512 BF16, a 4-bit layer permanently rounds its constants to bfloat16 when it is first
         # evaluated, and cannot be trained afterwards.
@@ -143,7 +160,10 @@ def add_adapter(encoder: PreTrainedModel, adapter: Adapter) -> None:
             r=adapter.rank,
             lora_alpha=adapter.alpha,
             lora_dropout=adapter.dropout,
-            target_modules=_pattern(linear),
+            target_modules=_pattern(linear, any_layer=adapter.layers is None),
+            fan_in_fan_out=not any(isinstance(encoder.get_submodule(name), nn.Linear) for name in linear),  # GPT-2
+            use_rslora=adapter.rslora,
+            use_dora=adapter.dora,
             revision=getattr(encoder.config, "_commit_hash", None),
         )
     )
@@ -189,7 +209,8 @@ def load_adapter_state(encoder: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 def encoder_name(key: str) -> str:
     """The name within the encoder of a weight in adapter_model.safetensors."""
-    return re.sub(r"\.(lora_[AB])\.weight$", r".\1.default.weight", key.removeprefix("base_model.model."))
+    name = key.removeprefix("base_model.model.")
+    return re.sub(r"\.(lora_[AB]|lora_magnitude_vector)(\.weight)?$", r".\1.default.weight", name)
 
 
 def forget_optimizers() -> None:
@@ -202,10 +223,50 @@ def forget_optimizers() -> None:
         GlobalOptimManager.get_instance().initialize()
 
 
-def _pattern(names: list[str]) -> str:
-    """A regular expression that matches exactly these modules, in any layer.
+def linear_layers(encoder: nn.Module) -> list[str]:
+    """The names of all linear layers, those of GPT-2 too, which are written as convolutions."""
+    return [name for name, module in encoder.named_modules() if isinstance(module, (nn.Linear, Conv1D))]
+
+
+def _adapted(encoder: PreTrainedModel, adapter: Adapter) -> list[str]:
+    """The names of the linear layers that get an adapter."""
+    names = linear_layers(encoder)
+    if not names:
+        rule, remedy = "be null for an encoder without linear layers", "set it to null, or name another backbone"
+        raise TrialError(Fault("the training key adapter", rule, f"{adapter.kind!r}", remedy))
+    known = {name.rpartition(".")[2] for name in names}
+    wanted = adapter.targets.split() or [*known]
+    if unknown := [name for name in wanted if name not in known]:
+        raise TrialError(Fault(*target_fault(unknown[0], known)))
+    if adapter.layers is not None:
+        prefix, layers = encoder_layers(encoder)
+        last = {f"{prefix}.{index}" for index in range(max(len(layers) - adapter.layers, 0), len(layers))}
+        depth = prefix.count(".") + 2  # parts of a layer's name
+        names = [name for name in names if ".".join(name.split(".")[:depth]) in last]
+    return [name for name in names if name.rpartition(".")[2] in wanted]
+
+
+def target_fault(name: str, known: Collection[str]) -> tuple[str, str, str, str]:
+    """What is wrong with a name of ``lora_targets`` that no linear layer has, as the parts of a fault."""
+    rule = f"name linear layers of the backbone: {', '.join(sorted(known))}"
+    return (
+        "the training key lora_targets",
+        rule,
+        repr(name),
+        nearest(name, sorted(known), otherwise="name one of these"),
+    )
+
+
+def _pattern(names: list[str], *, any_layer: bool) -> str:
+    """A regular expression that matches exactly these modules, or such modules in any layer.
 
     peft's "all-linear" matches by the ends of names, and so would include the pooler that a plain AutoModel adds.
     """
-    parts = {r"\.".join(r"\d+" if part.isdecimal() else re.escape(part) for part in name.split(".")) for name in names}
-    return "|".join(sorted(parts))
+    return "|".join(
+        sorted(
+            {
+                r"\.".join(r"\d+" if any_layer and part.isdecimal() else re.escape(part) for part in name.split("."))
+                for name in names
+            }
+        )
+    )

@@ -39,6 +39,7 @@ def shape_of(folder: Path) -> dict[str, Any]:
             "adapter": None if adapter is None else replace(adapter, dropout=0.0),
             "base": metadata.base,
             "limit": metadata.limit,
+            "tokenizer": metadata.files.get("tokenizer.json"),
             "weights": {file.name: dict(_slices(file)) for file in sorted(folder.glob(_WEIGHTS))},
         }
 

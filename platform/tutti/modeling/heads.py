@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tutti.modeling.decoders import last_tokens
 from tutti.modeling.kinds.protocol import HeadKind
 
 
@@ -24,7 +25,8 @@ class AttentionPooling(nn.Module):
         self.query = nn.Parameter(torch.zeros(hidden))
 
     def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
-        scores = (states @ self.query).float().masked_fill(mask == 0, torch.finfo(torch.float32).min)
+        scores = (states @ self.query.to(states.dtype)).float()  # of frozen weights in bfloat16
+        scores = scores.masked_fill(mask == 0, torch.finfo(torch.float32).min)
         return (states * scores.softmax(dim=1).to(states.dtype).unsqueeze(-1)).sum(dim=1)
 
 
@@ -33,6 +35,15 @@ class ClsPooling(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
         return states[:, 0]
+
+
+class LastPooling(nn.Module):
+    """The state of the last token that is not padding, which in a decoder has seen all others. Shapes as in
+    AttentionPooling.
+    """
+
+    def forward(self, states: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
+        return states[torch.arange(len(states), device=states.device), last_tokens(mask)]
 
 
 class MeanPooling(nn.Module):
@@ -109,6 +120,8 @@ def _pooling(name: str, hidden: int, *, pair: bool) -> tuple[nn.Module, int]:
             return AttentionPooling(hidden), hidden
         case "cls":
             return ClsPooling(), hidden
+        case "last":
+            return LastPooling(), hidden
         case "pair" if pair:
             return PairPooling(), 4 * hidden
         case "bi_encoder" if pair:
@@ -140,8 +153,8 @@ class HeadOptions:
     """The options of all heads of a model.
 
     Attributes:
-        pooling: ``attention``, ``cls``, ``mean``, ``pair`` or ``bi_encoder``; tasks with single texts use ``mean``
-            for the last two.
+        pooling: ``attention``, ``cls``, ``last``, ``mean``, ``pair`` or ``bi_encoder``; tasks with single texts use
+            ``mean`` for the last two.
         layers: number of last encoder layers that are mixed before pooling; 1 uses the last layer only.
         dropout: dropout probability before the linear layer.
         dropout_samples: multi-sample dropout (arXiv 1905.09788): in training there is an output for each of this many

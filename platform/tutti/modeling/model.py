@@ -1,4 +1,4 @@
-"""A shared encoder with one head per task, and loading of encoders."""
+"""A shared backbone, an encoder or a decoder, with one head per task, and loading of backbones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging
 
 from tutti.errors import BackboneError, Fault, TrialError, first_line
@@ -27,6 +26,7 @@ from tutti.modeling.adapters import (
     load_adapter_state,
     quantisation,
 )
+from tutti.modeling.decoders import is_decoder, token_positions
 from tutti.modeling.heads import Head, HeadOptions, texts_apart
 from tutti.modeling.kinds.registry import head_kind
 from tutti.modeling.layers import encoder_layers
@@ -42,7 +42,7 @@ class MultiTaskModel(nn.Module):
     Heads are drawn from torch's default generator (seed it first) with the encoder's ``initializer_range``.
 
     Args:
-        encoder: any model of ``AutoModel`` that returns ``last_hidden_state``.
+        encoder: any model of ``AutoModel`` that returns ``last_hidden_state``, decoders too.
         tasks: each gets a head. A task's name may contain any character.
         heads: the options of all heads.
         adapter: the adapter that ``load_encoder`` added to the encoder.
@@ -78,6 +78,8 @@ class MultiTaskModel(nn.Module):
         self._shortest = getattr(self.config, "downsampling_rate", 1)  # CANINE joins so many characters to one state
         inputs = inspect.signature(encoder.forward).parameters
         self._accepts_token_types = "token_type_ids" in inputs
+        # A decoder keeps no keys and values for tokens to come, and counts positions from the first token of a row.
+        self._decoder_inputs = {"use_cache", "position_ids"} & inputs.keys() if is_decoder(self.config) else set()
         self.global_attention = global_attention and "global_attention_mask" in inputs
         hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
         layers = getattr(self.config, "num_hidden_layers", heads.layers)
@@ -127,6 +129,10 @@ class MultiTaskModel(nn.Module):
             token_type_ids = None if token_type_ids is None else functional.pad(token_type_ids, (0, missing))
         if self._accepts_token_types and token_type_ids is not None and not head.is_bi_encoder:
             options["token_type_ids"] = token_type_ids
+        if "use_cache" in self._decoder_inputs:
+            options["use_cache"] = False
+        if "position_ids" in self._decoder_inputs:
+            options["position_ids"] = token_positions(attention_mask)
         if self.global_attention:
             options["global_attention_mask"] = torch.zeros_like(attention_mask)
             options["global_attention_mask"][:, 0] = 1
@@ -199,12 +205,16 @@ def load_encoder(
     device: torch.device | None = None,
     revision: str | None = None,
     attn_implementation: str | None = None,
+    weightless: bool = False,
 ) -> PreTrainedModel:
-    """Loads the encoder of a hub id or folder, in float32, without the pooler, which no head uses.
+    """Loads the encoder or decoder of a hub id or folder, in float32, without the pooler, which no head uses, and
+    without the language-model head.
 
     Args:
-        adapter: to be added; the encoder's own weights are then frozen, and quantised if ``adapter.bits`` is set.
+        adapter: to be added; the encoder's own weights are then frozen, in ``adapter.weights``, and quantised if
+            ``adapter.bits`` is set: none of them is ever held in another precision.
         device: the device of quantised weights, the CPU by default. All other weights are loaded to the CPU.
+        weightless: load shapes alone, to the device meta, of a decoder, which may be large.
         revision: of a hub id.
         attn_implementation: see ``from_pretrained``; None for the default.
 
@@ -217,17 +227,20 @@ def load_encoder(
     quantised = quantisation(adapter, device or torch.device("cpu"))
     with _backbone_faults(backbone):
         config = AutoConfig.from_pretrained(backbone, trust_remote_code=False, **hub_options)
-        _check_is_encoder(backbone, config)
+        _check_reads_texts(backbone, config)
         if getattr(config, "attention_type", None) == "block_sparse":
             # BigBird's sparse attention gives way to the full one, for good, at the first short batch: what a long row
             # gives, and what a resumed run learns, would depend on the batches before.
             config.attention_type = "original_full"
         options = {"add_pooling_layer": False} if _takes_pooling_layer(config) else {}
+        if weightless and is_decoder(config):
+            quantised = {"device_map": {"": "meta"}}
+        dtype = torch.float32 if adapter is None else getattr(torch, adapter.weights)
         with no_progress_bars(), _key_faults(adapter, attn_implementation):
             encoder, loading = AutoModel.from_pretrained(
                 backbone,
                 config=config,
-                dtype=torch.float32,
+                dtype=dtype,
                 output_loading_info=True,
                 trust_remote_code=False,
                 attn_implementation=attn_implementation,
@@ -326,15 +339,13 @@ def check_backbone_folder(backbone: str) -> None:
         raise BackboneError(Fault(what, "be an existing folder", "a path that does not exist", REMEDY))
 
 
-def _check_is_encoder(backbone: str, config: PretrainedConfig) -> None:
-    generates = (
-        config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        and config.model_type not in {*MODEL_FOR_MASKED_LM_MAPPING_NAMES, "xlnet"}
-        and not getattr(config, "use_bidirectional_attention", False)
-    )
-    if config.is_encoder_decoder or generates or not isinstance(getattr(config, "hidden_size", None), int):
-        got = f"a model of type {config.model_type!r}"
-        raise BackboneError(Fault(f"the backbone {backbone!r}", "be a text encoder, such as BERT", got, REMEDY))
+def _check_reads_texts(backbone: str, config: PretrainedConfig) -> None:
+    if config.is_encoder_decoder or not isinstance(getattr(config, "hidden_size", None), int):
+        rule, got = (
+            "be a text encoder, such as BERT, or a decoder, such as Qwen2",
+            f"a model of type {config.model_type!r}",
+        )
+        raise BackboneError(Fault(f"the backbone {backbone!r}", rule, got, REMEDY))
 
 
 @contextmanager

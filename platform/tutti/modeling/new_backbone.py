@@ -1,24 +1,34 @@
-"""Makes a small encoder from plain text files: a tokenizer trained on them, and randomly initialised weights."""
+"""Makes a small backbone from plain text files: a tokenizer trained on them, and randomly initialised weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tutti.errors import BackboneError, Fault
 from tutti.files import nearest_file, new_folder_fault, whole_folder
 from tutti.modeling.new_tokenizer import TokenizerKind, train_tokenizer
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 Size = Literal["tiny", "mini", "small"]
+Architecture = Literal["encoder", "decoder"]
 SMALLEST_VOCABULARY = 100
-LONGEST_INPUT = 512  # tokens
+LONGEST_INPUT: dict[Architecture, int] = {"encoder": 512, "decoder": 2048}  # tokens
+_TOKENIZERS: dict[Architecture, tuple[TokenizerKind, ...]] = {  # the default first
+    "encoder": ("wordpiece", "unigram"),
+    "decoder": ("bytes",),
+}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The layers, hidden width and attention heads of a size. The feed-forward layer is 4 times as wide."""
+    """The layers, hidden width and attention heads of a size. The feed-forward layer is 4 times as wide; a decoder's,
+    which has three matrices in place of two, 8/3 times, so that sizes have about equal numbers of weights.
+    """
 
     layers: int
     hidden: int
@@ -49,10 +59,12 @@ def new_backbone(
     texts: Sequence[Path],
     size: Size,
     out: Path,
-    tokenizer: TokenizerKind = "wordpiece",
+    architecture: Architecture = "encoder",
+    tokenizer: TokenizerKind | None = None,
     vocabulary: int = 6_000,
 ) -> NewBackbone:
-    """Trains a tokenizer on ``texts`` and saves it to ``out`` with a randomly initialised BERT encoder.
+    """Trains a tokenizer on ``texts`` and saves it to ``out`` with a randomly initialised BERT encoder, or a Llama
+    decoder with its language-model head, which shares the table of words.
 
     Every line of a file is text, and tabs count as white space, so task files can be used unchanged. The same files
     and options give the same folder.
@@ -60,40 +72,69 @@ def new_backbone(
     Args:
         texts: UTF-8 text files, at least one.
         out: the folder to create; ``AutoModel`` and ``AutoTokenizer`` load it.
-        tokenizer: see ``train_tokenizer``.
+        tokenizer: see ``train_tokenizer``; by default ``wordpiece``, of a decoder ``bytes``.
         vocabulary: maximum vocabulary size, at least ``SMALLEST_VOCABULARY``; small texts give a smaller one.
 
     Raises:
-        BackboneError: if a text file is missing or not UTF-8, all files are empty, or ``out`` is not empty or cannot
-            be replaced.
+        BackboneError: if a text file is missing or not UTF-8, all files are empty, ``out`` is not empty or cannot be
+            replaced, or the tokenizer is not one for the architecture.
         StorageError: if the folder cannot be written.
     """
+    kinds = _TOKENIZERS[architecture]
+    kind = tokenizer or kinds[0]
+    if kind not in kinds:
+        rule, remedy = f"be {' or '.join(kinds)} for a new {architecture}", "leave it out"
+        raise BackboneError(Fault("the tokenizer", rule, kind, remedy))
     _check(texts, out)
 
     import torch
-    from transformers import BertConfig, BertModel
 
     from tutti.modeling.checkpoint import tensor_faults
     from tutti.modeling.model import no_progress_bars
 
-    trained = train_tokenizer(_lines(texts), kind=tokenizer, vocabulary=vocabulary, longest_input=LONGEST_INPUT)
-    shape = SIZES[size]
-    config = BertConfig(
-        vocab_size=len(trained),
-        num_hidden_layers=shape.layers,
-        hidden_size=shape.hidden,
-        num_attention_heads=shape.heads,
-        intermediate_size=4 * shape.hidden,
-        max_position_embeddings=LONGEST_INPUT,
-        pad_token_id=trained.pad_token_id,
-    )
+    longest = LONGEST_INPUT[architecture]
+    trained = train_tokenizer(_lines(texts), kind=kind, vocabulary=vocabulary, longest_input=longest)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = BertModel(config)
+        model = _decoder(trained, SIZES[size]) if architecture == "decoder" else _encoder(trained, SIZES[size])
     with tensor_faults(out), whole_folder(out) as folder, no_progress_bars():
         model.save_pretrained(folder)
         trained.save_pretrained(folder)
     return NewBackbone(path=out, size=size, weights=model.num_parameters(), vocabulary=len(trained))
+
+
+def _encoder(tokenizer: Any, shape: Shape) -> PreTrainedModel:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.hidden,
+        num_attention_heads=shape.heads,
+        intermediate_size=4 * shape.hidden,
+        max_position_embeddings=LONGEST_INPUT["encoder"],
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return BertModel(config)
+
+
+def _decoder(tokenizer: Any, shape: Shape) -> PreTrainedModel:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.hidden,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads,
+        intermediate_size=-(-8 * shape.hidden // 3 // 64) * 64,
+        max_position_embeddings=LONGEST_INPUT["decoder"],
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        tie_word_embeddings=True,
+    )
+    return LlamaForCausalLM(config)
 
 
 def _check(texts: Sequence[Path], out: Path) -> None:

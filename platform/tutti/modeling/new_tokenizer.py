@@ -12,7 +12,7 @@ from tutti.errors import BackboneError, Fault
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-TokenizerKind = Literal["wordpiece", "unigram"]
+TokenizerKind = Literal["wordpiece", "unigram", "bytes"]
 SPECIAL = {
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
@@ -20,6 +20,7 @@ SPECIAL = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
+DECODER_SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
 _INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 _DIGITS = 6  # decimal digits that log-probabilities are rounded to
 
@@ -27,15 +28,17 @@ _DIGITS = 6  # decimal digits that log-probabilities are rounded to
 def train_tokenizer(
     lines: Iterable[str], *, kind: TokenizerKind, vocabulary: int, longest_input: int
 ) -> PreTrainedTokenizerFast:
-    """A lower-casing tokenizer that encloses its tokens in ``[CLS]`` and ``[SEP]``.
+    """A lower-casing tokenizer that encloses its tokens in ``[CLS]`` and ``[SEP]``; or one for decoders, which keeps
+    every byte and puts ``<s>`` in front.
 
     Args:
-        kind: ``wordpiece`` as in BERT (arXiv 1810.04805), with each Chinese character as its own token; or ``unigram``,
-            a unigram language model (arXiv 1804.10959), which finds words of several characters in text without spaces.
+        kind: ``wordpiece`` as in BERT (arXiv 1810.04805), with each Chinese character as its own token; ``unigram``, a
+            unigram language model (arXiv 1804.10959), which finds words of several characters in text without spaces;
+            or ``bytes``, byte-pair encoding of UTF-8 as in GPT-2, which writes any text in any script and back.
         vocabulary: maximum vocabulary size; little text gives a smaller one.
         longest_input: maximum input length in tokens, the tokenizer's ``model_max_length``.
     """
-    train = {"wordpiece": _wordpiece, "unigram": _unigram}[kind]
+    train = {"wordpiece": _wordpiece, "unigram": _unigram, "bytes": _bytes}[kind]
     return train(lines, vocabulary=vocabulary, longest_input=longest_input)
 
 
@@ -102,6 +105,40 @@ def _unigram(lines: Iterable[str], *, vocabulary: int, longest_input: int) -> Pr
     trained.post_processor = processors.BertProcessing((sep, special.index(sep)), (cls, special.index(cls)))
     return PreTrainedTokenizerFast(
         tokenizer_object=trained, model_max_length=longest_input, model_input_names=_INPUTS, **SPECIAL
+    )
+
+
+def _bytes(lines: Iterable[str], *, vocabulary: int, longest_input: int) -> PreTrainedTokenizerFast:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = list(DECODER_SPECIAL.values())
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    if vocabulary < len(special) + len(alphabet):
+        rule, remedy = f"hold {len(special)} special tokens and all {len(alphabet)} bytes", "raise it"
+        raise BackboneError(Fault("the vocabulary", rule, f"{vocabulary} entries", remedy))
+    trainee = Tokenizer(models.BPE())
+    trainee.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        min_frequency=2,
+        special_tokens=[*special, *alphabet],  # passed so, bytes have the same numbers in each run
+        show_progress=False,
+    )
+    trainee.train_from_iterator((line.rstrip("\n") for line in lines), trainer)
+    model = json.loads(trainee.to_str())["model"]
+    # A new one, to which no byte is special.
+    trained = Tokenizer(models.BPE(vocab=model["vocab"], merges=[tuple(pair) for pair in model["merges"]]))
+    trained.pre_tokenizer, trained.decoder = trainee.pre_tokenizer, decoders.ByteLevel()
+    start = DECODER_SPECIAL["bos_token"]
+    trained.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A", pair=f"{start} $A $B", special_tokens=[(start, special.index(start))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=trained,
+        model_max_length=longest_input,
+        model_input_names=["input_ids", "attention_mask"],
+        **DECODER_SPECIAL,
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tutti.errors import BackboneError, Fault, first_line
+from tutti.modeling.decoders import is_decoder
 from tutti.modeling.layers import mixable_layers
 from tutti.modeling.model import REMEDY
 
@@ -17,7 +18,8 @@ from tutti.modeling.model import REMEDY
 @torch.no_grad()
 def probed_layers(backbone: str, encoder: PreTrainedModel, ids: Sequence[int]) -> int | None:
     """The number of last layers that heads can mix; None if unknown. In some encoders only the last few layers have a
-    state for each token: the others compute shorter rows, as in Funnel and CANINE.
+    state for each token: the others compute shorter rows, as in Funnel and CANINE. Decoders have no weights yet to be
+    tried with.
 
     Args:
         encoder: in evaluation mode.
@@ -25,8 +27,10 @@ def probed_layers(backbone: str, encoder: PreTrainedModel, ids: Sequence[int]) -
 
     Raises:
         BackboneError: if the encoder needs more than tokens, as DPR and models of images do; if it does not return
-            ``hidden_size`` numbers for each token; or if it reads from left to right, as decoders do.
+            ``hidden_size`` numbers for each token; or if it reads from left to right but is no known decoder.
     """
+    if is_decoder(encoder.config):
+        return mixable_layers(encoder)
     try:
         outputs = _outputs(encoder, ids)
         states, all_states = outputs.last_hidden_state, outputs.hidden_states or ()

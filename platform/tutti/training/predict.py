@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -13,9 +15,15 @@ from tutti.training.machine.ranks import summed
 from tutti.training.machine.sharding import is_sharded, reshard
 
 
+def predict(model: MultiTaskModel, part: EncodedPart, **options: Any) -> np.ndarray:
+    """The outputs of the task's kind, float32, as of ``_predict``; of pairs with a swapped order the mean of both."""
+    outputs = _predict(model, part, **options)
+    return outputs if part.swapped is None else (outputs + _predict(model, part.swapped, **options)) / np.float32(2)
+
+
 # Not inference_mode: autocast does not cache its casts of inference tensors, and would cast all weights for each batch.
 @torch.no_grad()
-def predict(
+def _predict(
     model: MultiTaskModel,
     part: EncodedPart,
     *,

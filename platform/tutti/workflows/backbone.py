@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tutti.config.folder import StudyFolder
 from tutti.records import TextLimit
@@ -15,9 +15,16 @@ if TYPE_CHECKING:
 
 
 def pretrain_backbone(
-    study: StudyBase, out: Path | str, *, epochs: int = 10, learning_rate: float = 1e-4, batch_size: int = 64
+    study: StudyBase,
+    out: Path | str,
+    *,
+    epochs: int = 10,
+    learning_rate: float = 1e-4,
+    batch_size: int = 64,
+    objective: Literal["masked", "causal"] | None = None,
 ) -> Pretrained:
-    """Goes on pretraining a study's backbone on the texts of its tasks: it learns to guess masked tokens.
+    """Goes on pretraining a study's backbone on the texts of its tasks: an encoder learns to guess masked tokens, a
+    decoder the next ones.
 
     No label is used; all texts are, those to predict and those without labels too. Called again, it goes on where it
     was cut off.
@@ -26,6 +33,7 @@ def pretrain_backbone(
         out: where to write the new backbone, which ``backbone:`` of a study file takes.
         learning_rate: 1e-3 suits random weights, 2e-3 those of size tiny.
         batch_size: rows a step.
+        objective: guess masked tokens, or the next ones; by default what the backbone can.
 
     Raises:
         StudyError: if ``out`` holds something else.
@@ -57,5 +65,6 @@ def pretrain_backbone(
             learning_rate=learning_rate,
             batch_size=batch_size,
             seed=config.search.seed,
+            objective=objective,
             on_epoch=lambda epoch, loss: console.print(f"epoch {epoch} of {epochs}, held-out loss {loss:.3f}"),
         )

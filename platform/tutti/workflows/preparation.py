@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tutti.config.backbones import by_backbone, map_backbones
 from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.load import dump_study, parse_study
 from tutti.config.objective_weights import proportional
@@ -54,8 +55,9 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
         if study.split.fold_column is not None and study.split.folds is None:  # no file has to be read for it again
             study = with_folds(study, stored.split.folds)
         _check_unchanged(study, stored)
-    abilities = abilities_of(study.backbone, begun=begun)
-    check_backbone(study, abilities, begun=begun)
+    abilities = {backbone: abilities_of(backbone, begun=begun) for backbone in by_backbone(study)}
+    for backbone, alone in by_backbone(study).items():
+        check_backbone(alone, abilities[backbone], begun=begun)
     if not begun:  # data that a failed start left behind may come from other files and settings
         shutil.rmtree(folder.data, ignore_errors=True)
     console.print("Reading the tasks")
@@ -70,12 +72,14 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
     for notice in (*prepared.notices, *idle_notices(study)):
         console.print(f"  {notice}", markup=False)
     console.print("Encoding the texts")
-    limits, shares = encode_study(study, folder, prepared, abilities)
-    becomes = " or ".join(dict.fromkeys(_LONGER[limit.long_texts] for limit in limits))
-    for name, share in shares.items():
-        if share >= _MENTIONED_SHARE:
-            reached = f"{share:.0%} of the rows reach max_length, {limits[-1].max_length} tokens"
-            console.print(f"  {name}: {reached}; longer ones {becomes}")
+    for backbone, alone in by_backbone(study).items():
+        limits, shares = encode_study(alone, folder, prepared, abilities[backbone])
+        becomes = " or ".join(dict.fromkeys(_LONGER[limit.long_texts] for limit in limits))
+        of = f" of {Path(backbone).name}" if len(abilities) > 1 else ""
+        for name, share in shares.items():
+            if share >= _MENTIONED_SHARE:
+                reached = f"{share:.0%} of the rows reach max_length, {limits[-1].max_length} tokens{of}"
+                console.print(f"  {name}: {reached}; longer ones {becomes}", markup=False)
     write_whole(folder.study_file, dump_study(stores.without_passwords(study)))
     return prepared
 
@@ -164,8 +168,7 @@ def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, 
             document["tasks"][name] = task | {"test": test or {}}
         document["objective_weights"] = old.weights if proportional(study.weights, old.weights) else study.weights
         document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
-        if Path(document["backbone"]).is_absolute():
-            document["backbone"] = Path(document["backbone"]).name
+        document = map_backbones(document, lambda _, path: Path(path).name if Path(path).is_absolute() else path)
         return tracking_metadata.flat(document)
 
     before, after = defining(old), defining(new)

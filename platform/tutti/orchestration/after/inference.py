@@ -99,10 +99,18 @@ class Predictor:
         precisions = {fastest(self._device, model_type=each, training=training) for each in types}
         return precisions.pop() if len(precisions) == 1 else "float32"
 
-    def predict(self, number: int, task: str, encoded: pa.Table, pad_token_id: int, precision: str) -> np.ndarray:
+    def predict(
+        self,
+        number: int,
+        task: str,
+        encoded: pa.Table,
+        pad_token_id: int,
+        precision: str,
+        swapped: pa.Table | None = None,
+    ) -> np.ndarray:
         """Predicts ``(rows, classes)`` float32 probabilities, or ``(rows,)`` values, in the order of the rows.
 
-        In float32 if one of them is not finite in another precision.
+        In float32 if one of them is not finite in another precision. With ``swapped`` pairs, the mean of both orders.
 
         Raises:
             TrialError: if a prediction is not finite.
@@ -112,7 +120,8 @@ class Predictor:
         from tutti.data.known_tokens import check_known
         from tutti.modeling.layers import token_types, tokens
 
-        part, model = part_of(np.arange(encoded.num_rows), encoded, pad_token_id=pad_token_id), self._model(number)
+        rows, model = np.arange(encoded.num_rows), self._model(number)
+        part = part_of(rows, encoded, pad_token_id=pad_token_id, swapped=swapped)
         check_known(
             part,
             where=None,
@@ -190,15 +199,18 @@ class Encodings:
         key = self._keys[checkpoint]
         return key, self._tokenizers[key][0].pad_token_id
 
-    def encoded(self, rows: DataFrame) -> Iterator[tuple[str, pa.Table]]:
-        """The key of each encoding, and the rows in it."""
+    def encoded(self, rows: DataFrame) -> Iterator[tuple[str, tuple[pa.Table, pa.Table | None]]]:
+        """The key of each encoding, and the rows in it, with those of pairs in the other order where it swaps them."""
         import pyarrow as pa
 
-        from tutti.data.encode import encode_rows
+        from tutti.data.encode import encode_rows, swapped
 
         texts = pa.table({name: pa.array(rows[name], pa.string()) for name in ("text", "text_b") if name in rows})
+        other = swapped(texts) if "text_b" in texts.column_names else None
         for key, (tokenizer, limit) in self._tokenizers.items():
-            yield key, encode_rows(texts, tokenizer=tokenizer, limit=limit)
+            first = encode_rows(texts, tokenizer=tokenizer, limit=limit)
+            swaps = other is not None and limit.swap
+            yield key, (first, encode_rows(other, tokenizer=tokenizer, limit=limit) if swaps else None)
 
 
 class LocalPredictor:
@@ -224,8 +236,9 @@ class LocalPredictor:
         encoded = dict(self._encodings.encoded(shard))
         found = []
         for checkpoint in self._checkpoints:
-            key, pad_token_id = self._encodings.of(checkpoint)
-            found.append(self._predictor.predict(checkpoint, task, encoded[key], pad_token_id, self._precision))
+            key, pad = self._encodings.of(checkpoint)
+            first, other = encoded[key]
+            found.append(self._predictor.predict(checkpoint, task, first, pad, self._precision, other))
         return found
 
 
@@ -288,8 +301,8 @@ def predict_shards(
                 while loads[number] < _JOBS_PER_WORKER and (job := queue.take(number)):
                     shard, checkpoint = job
                     encoding, pad_token_id = queue.encodings.of(checkpoint)
-                    rows = shard.encoded[encoding]
-                    result = workers[number].predict.remote(checkpoint, task.name, rows, pad_token_id, precision)
+                    rows, other = shard.encoded[encoding]
+                    result = workers[number].predict.remote(checkpoint, task.name, rows, pad_token_id, precision, other)
                     running[result] = (number, shard, checkpoint)
                     loads[number] += 1
             if not running:
@@ -307,7 +320,7 @@ class _Shard:
     """A shard in flight.
 
     Attributes:
-        encoded: references to the encoded rows, by encoding.
+        encoded: references to the encoded rows, and to those with swapped texts or None, by encoding.
         unassigned: checkpoints that no worker has been assigned for this shard.
         predictions: results so far, by checkpoint.
     """
@@ -356,7 +369,10 @@ class _Queue:
         number, rows = next(self._shards, (None, None))
         if number is None or rows is None:
             return False
-        encoded = {encoding: ray.put(table) for encoding, table in self.encodings.encoded(rows)}
+        encoded = {
+            encoding: (ray.put(table), None if other is None else ray.put(other))
+            for encoding, (table, other) in self.encodings.encoded(rows)
+        }
         self._in_flight.append(_Shard(number, rows, encoded, set(range(len(self._worker_counts)))))
         return True
 

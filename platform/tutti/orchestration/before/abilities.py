@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -11,7 +11,7 @@ from tutti.config.conditions import written
 from tutti.config.possible import possible_values, stages_of
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
-from tutti.errors import ConfigError, Fault
+from tutti.errors import ConfigError, Fault, TrialError
 
 _PROBE = "a b c d"  # a text that a backbone is tried on
 
@@ -30,6 +30,8 @@ class Abilities:
         linear_layers: whether its layers hold ``nn.Linear`` modules, unlike SqueezeBERT's, which hold convolutions.
         half_precision: whether it can be computed in bf16 and fp16, unlike DeBERTa's first version.
         embeds_words: whether it has a table of words, unlike CANINE, which hashes characters.
+        decoder: whether it reads from left to right.
+        linear_names: the names of its linear layers, such as ``q_proj``, which adapters change.
         tokens: number of token ids that it has embeddings of; none if it takes any.
         token_types: number of token types that it has embeddings of; none if it takes any.
     """
@@ -45,6 +47,8 @@ class Abilities:
     embeds_words: bool
     tokens: int | None
     token_types: int | None
+    decoder: bool = False
+    linear_names: frozenset[str] = frozenset()
 
 
 def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
@@ -57,17 +61,20 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
         BackboneError: if the backbone or its tokenizer does not load, or the backbone does not compute texts.
     """
     from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
+    from tutti.modeling.adapters import linear_layers
+    from tutti.modeling.decoders import is_decoder
     from tutti.modeling.layers import has_linear_layers, own_layers, token_types, tokens
     from tutti.modeling.model import load_encoder, positions
     from tutti.modeling.probe import probed_layers
     from tutti.training.machine.precision import runs_in_half_precision
 
-    encoder, tokenizer = load_encoder(backbone), load_tokenizer(backbone)
-    known = tokens(encoder)
+    encoder, tokenizer = load_encoder(backbone, weightless=True), load_tokenizer(backbone)
+    known, decoder = tokens(encoder), is_decoder(encoder.config)
+    longest = getattr(encoder.config, "max_position_embeddings", None) if decoder else None
     # A tokenizer without special tokens may know none of the letters, and the encoder not all that it gives for them.
     ids = [number for number in tokenizer(_PROBE)["input_ids"] if known is None or number < known] or [0]
     return Abilities(
-        positions=positions(encoder),
+        positions=positions(encoder) or longest,
         layers=None if begun else probed_layers(backbone, encoder, ids),
         own_layers=own_layers(encoder),
         marks_pairs=marks_second_text(tokenizer),
@@ -78,6 +85,8 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
         embeds_words=known is not None,
         tokens=known,
         token_types=token_types(encoder),
+        decoder=decoder,
+        linear_names=frozenset(name.rpartition(".")[2] for name in linear_layers(encoder)),
     )
 
 
@@ -87,6 +96,8 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
     Raises:
         ConfigError: with a fault for each training key, or key of the search space if that varies it.
     """
+    from tutti.modeling.adapters import target_fault
+
     limits = {
         "max_length": (abilities.positions, "positions"),
         "pooling_layers": (abilities.layers, "layers that can be mixed"),
@@ -109,13 +120,37 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
     }
     for key, pooling in possible_values(study, "pooling"):
         is_met, why = requirements.get(pooling, (True, ""))
-        if not is_met:
+        if pooling == "cls" and abilities.decoder:
+            rule = f"not be cls with the decoder {study.backbone}, whose first token sees no other"
+            faults.append(Fault(key, rule, "cls", "use last"))
+        elif not is_met:
             rule = f"not be {pooling}, since the tokenizer of {study.backbone} {why}"
             faults.append(Fault(key, rule, str(pooling), "use mean"))
+    faults += _head_faults(study, abilities)
+    for key, targets in possible_values(study, "lora_targets"):
+        for name in targets.replace(",", " ").split() if isinstance(targets, str) else targets or ():
+            if abilities.linear_names and name not in abilities.linear_names:
+                faults.append(Fault(key, *target_fault(name, abilities.linear_names)[1:]))
     if not begun:  # a study that has, by an earlier version, can only go on with the search space that it has
         faults += _unsupported(study, abilities)
     if faults:
         raise ConfigError(*faults)
+
+
+def _head_faults(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
+    """The faults of `head: verbalizer`: an encoder, or words that are not one token each."""
+    from tutti.data.encode import load_tokenizer
+    from tutti.modeling.verbalizer import word_tokens
+
+    on = [key for key, head in possible_values(study, "head") if head == "verbalizer"]
+    if on and not abilities.decoder:
+        rule = f"be linear for the backbone {study.backbone}, an encoder, which guesses no next token"
+        yield Fault(on[0], rule, "verbalizer", "leave it out, or name a decoder")
+    elif on:
+        try:
+            word_tokens(study.training.get("words") or {}, load_tokenizer(study.backbone))
+        except TrialError as error:
+            yield from (replace(fault, what="training.words") for fault in error.faults)
 
 
 def _unsupported(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
@@ -128,7 +163,7 @@ def _unsupported(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
         ("activation_checkpointing", abilities.checkpoints_activations, cannot_checkpoint),
         ("gradient_checkpointing", abilities.checkpoints_activations, cannot_checkpoint),
         ("mixout", abilities.linear_layers, f"be 0 {no_linear}"),
-        ("adapter", abilities.linear_layers, f"be null {no_linear}"),
+        ("adapter", abilities.linear_layers or abilities.linear_names, f"be null {no_linear}"),
         ("bf16", abilities.half_precision, float32_alone),
         ("fp16", abilities.half_precision, float32_alone),
         ("adversarial", abilities.embeds_words, f"be awp or null {no_table}"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tutti.config.backbones import by_backbone
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StorageError, StudyError
@@ -14,7 +15,7 @@ _TOKENIZER = ("tokenizer*.json", "vocab.*", "merges.txt", "*.model")  # patterns
 
 
 def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:
-    """Writes the hashes of a backbone's configuration, weights and tokenizer, or compares them with an earlier run's.
+    """Writes the hashes of the backbones' configuration, weights and tokenizer, or compares them with an earlier run's.
 
     A backbone from the hub is not compared.
 
@@ -24,8 +25,14 @@ def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:
     """
     from tutti.modeling.adapters import backbone_files
 
-    place, files = folder.backbone_file, backbone_files(study.backbone)
-    tokenizer = _tokenizer_files(study.backbone) if files else {}
+    place, backbones = folder.backbone_file, [*by_backbone(study)]
+    files: dict[str, str] = {}
+    tokenizer: dict[str, str] = {}
+    for backbone in backbones:
+        prefix = f"{Path(backbone).name}/" if len(backbones) > 1 else ""
+        found = backbone_files(backbone)
+        files |= {prefix + name: value for name, value in found.items()}
+        tokenizer |= {prefix + name: value for name, value in (_tokenizer_files(backbone) if found else {}).items()}
     with storage_faults(place):
         if not place.exists():
             write_whole(place, json.dumps(files | tokenizer, indent=1))
@@ -42,7 +49,7 @@ def keep_backbone(study: StudyConfig, folder: StudyFolder) -> None:
         got = f"no {name}" if name not in files else f"{'another' if name in kept else 'a new'} {name}"
         rule = f"hold the configuration, tokenizer and weights that it held when the study {study.study!r} began"
         remedy = "restore them, or give `study:` another name"
-        raise StudyError(Fault(f"the backbone {study.backbone}", rule, got, remedy))
+        raise StudyError(Fault(f"the backbone {' or '.join(backbones)}", rule, got, remedy))
 
 
 def _tokenizer_files(backbone: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tutti.bank.bank import Bank
+from tutti.config.backbones import backbone_of
 from tutti.config.folder import StudyFolder
 from tutti.config.stages import overlay
 from tutti.config.study import StudyConfig
@@ -52,13 +53,14 @@ def fine_tune_once(
         check_no_link(path)
     training = overlay(study.training, parameters)
     prepared = load_prepared(folder.data)
-    parts = load_parts(prepared, tokenizer=study.backbone, limit=limit_of(training), cache=folder.encoded)
+    backbone = backbone_of(study, parameters)
+    parts = load_parts(prepared, tokenizer=backbone, limit=limit_of(training), cache=folder.encoded)
     if smaller_batches:
         apart = training.get("pooling") == "bi_encoder"
         lengths = [parts[task.name]["train"].batch_lengths(apart=apart and task.pair) for task in prepared.tasks]
         training = with_smaller_batches(training, lengths=lengths)
     settings: dict[str, Any] = {
-        "backbone": study.backbone,
+        "backbone": backbone,
         "tasks": prepared.tasks,
         "parts": parts,
         "training": training,

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from tutti.config.backbones import BACKBONE, backbone_faults
 from tutti.config.conditions import fixed_values, without_undrawn
 from tutti.config.space import Distribution
 from tutti.config.stages import OF_THE_TRIAL, STAGES, WEIGHTS, overlay, staged, without_task
@@ -142,6 +143,9 @@ def check_training(training: Mapping[str, Any], search_space: Mapping[str, Distr
             faults += _stage_faults(what, key) or _key_faults(what, key) or _value_faults(what, key, value)
     for full, distribution in search_space.items():
         what = f"{file}: search_space.{full}"
+        if full == BACKBONE:
+            faults += backbone_faults(what, distribution)
+            continue
         key, key_faults = _stage_key(what, full, stages=len(stages))
         if full in ("evals_per_epoch", "best_by"):
             remedy = "set it below training:"

@@ -188,6 +188,7 @@ class _Run:
         model = stage_model(
             None if index == 0 else stage_start(self.folder.resume, index),
             backbone=self.backbone,
+            tokenizer=self.tokenizer,
             tasks=self.tasks,
             parts={task.name: self.parts[task.name]["train"] for task in self.tasks},
             options=options,

@@ -1,7 +1,8 @@
 """Continues pretraining a backbone on a study's own texts, without labels, before fine-tuning.
 
 Task-adaptive pretraining (Gururangan et al. 2020, arXiv 2004.10964) by masked language modelling (BERT, arXiv
-1810.04805): 15% of the tokens are masked and predicted from the others.
+1810.04805): 15% of the tokens are masked and predicted from the others; or, of decoders, by causal language modelling:
+each token is predicted from those before it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,37 +19,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
-from transformers import (
-    AutoConfig,
-    AutoModelForMaskedLM,
-    DataCollatorForLanguageModeling,
-    PreTrainedModel,
-    TrainerCallback,
-    TrainerControl,
-    TrainingArguments,
-    set_seed,
-)
-from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainingArguments, set_seed
 
 from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskLoader
-from tutti.data.encode import EncodedPart, distinct_rows, load_tokenizer, tokens_sha256
+from tutti.data.distinct import distinct_rows, tokens_sha256
+from tutti.data.encode import EncodedPart, load_tokenizer
 from tutti.data.known_tokens import check_known, check_vocabulary
-from tutti.errors import BackboneError, Fault, StudyError, TrialError, first_line
+from tutti.errors import BackboneError, Fault, StudyError, TrialError
 from tutti.files import new_folder_fault, resolved, storage_faults, whole_folder, write_whole
 from tutti.modeling.adapters import backbone_files
 from tutti.modeling.checkpoint import tensor_faults
 from tutti.modeling.layers import token_types, tokens
-from tutti.modeling.model import check_backbone_folder, check_complete, no_progress_bars
+from tutti.modeling.model import no_progress_bars
 from tutti.training.keys.arguments import machine_faults
+from tutti.training.loop.language_model import IGNORED, Objective, load_language_model, make_collator, objective_of
 from tutti.training.machine.one_device import OneDeviceTrainer
 from tutti.training.machine.precision import name_of, with_precision
 
-MASKED_SHARE = 0.15  # of the tokens, as in BERT
 MAX_DRAWS = 100  # of masks for the held-out rows, until one token is masked
 MASKED_MULTIPLE = 64  # the number of masked tokens of a batch is rounded up to a multiple of this
 HELD_OUT_SHARE, MAX_HELD_OUT = 0.05, 2_000  # share and maximum number of rows held out to measure the loss
 _SETTINGS, _PRECISION, _WHOLE = "settings.json", "precision", "whole"
-_HEADS = ("cls", "lm_head")  # modules that map each token vector to logits, in BERT- and RoBERTa-like models
+_HEADS = (
+    "cls",
+    "lm_head",
+)  # modules that map each token vector to logits, in BERT- and RoBERTa-like ones, and decoders
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ class Pretrained:
     Attributes:
         path: the folder of the new backbone.
         rows: the number of distinct rows, including held-out ones.
-        loss: cross-entropy of the masked tokens of held-out rows in nats: the mean over these tokens.
+        loss: cross-entropy of the masked, or of all, tokens of held-out rows in nats: the mean over these tokens.
     """
 
     path: Path
@@ -76,8 +71,9 @@ def pretrain(
     batch_size: int,
     seed: int,
     on_epoch: Callable[[int, float], None],
+    objective: Objective | None = None,
 ) -> Pretrained:
-    """Trains the backbone to predict masked tokens of the rows of ``parts``; saves it with its tokenizer to ``out``.
+    """Trains the backbone to predict tokens of the rows of ``parts``; saves it with its tokenizer to ``out``.
 
     Duplicate rows count once. An interrupted run resumes from its last complete epoch, saved in ``OUT.unfinished``.
 
@@ -86,9 +82,10 @@ def pretrain(
         out: a new or empty folder, to be named as ``backbone:`` in a study file.
         learning_rate: the peak rate, reached after 6% of the steps; it then decays linearly to zero.
         on_epoch: called with the epoch and the held-out loss in nats.
+        objective: ``masked`` or ``causal``; None for what the backbone can.
 
     Raises:
-        BackboneError: if the backbone does not load or has no masked language model, or as ``check_pretraining`` does.
+        BackboneError: if the backbone does not load or has no such language model, or as ``check_pretraining`` does.
         StudyError: if ``OUT.unfinished`` belongs to a run with other texts or settings.
         TrialError: if the loss is not finite, or no token of the held-out rows can be masked.
         StorageError: if a file cannot be written.
@@ -97,9 +94,9 @@ def pretrain(
     out = resolved(out)
     unfinished = out.with_name(f"{out.name}.unfinished")
     tokenizer = load_tokenizer(backbone)
-    if tokenizer.mask_token is None:
-        rule, remedy = "have a mask token", "name an encoder such as BERT or RoBERTa"
-        raise BackboneError(Fault(f"the backbone {backbone!r}", rule, "a tokenizer without one", remedy))
+    objective = objective or objective_of(backbone)
+    longest = max((int(part.lengths.max()) for part in parts if len(part.lengths)), default=0)
+    collator = make_collator(objective, tokenizer, longest=longest)
     rows = distinct_rows(parts)
     if len(rows) < 2:
         rule = "hold at least two different texts, one of them to be held out"
@@ -113,12 +110,12 @@ def pretrain(
         "learning_rate": learning_rate,
         "batch_size": batch_size,
         "seed": seed,
-    }
+    } | ({"objective": objective} if objective == "causal" else {})
     with storage_faults(unfinished):
         state = _newest_state(unfinished, settings)
         began_in = (unfinished / _PRECISION).read_text() if (unfinished / _PRECISION).is_file() else None
     set_seed(seed)
-    model = _load(backbone)
+    model = load_language_model(backbone, objective)
     check_vocabulary(tokenizer, backbone=backbone, tokens=tokens(model))
     for part in parts:
         check_known(part, where="the texts", backbone=backbone, tokens=None, token_types=token_types(model))
@@ -134,12 +131,12 @@ def pretrain(
         began_in=began_in,
     )
     write_whole(unfinished / _PRECISION, name_of(args))
-    trainer = _MaskedTrainer(
+    trainer = _TokenTrainer(
         model=model,
         args=args,
         train_dataset=split["train"],
         eval_dataset=split["test"],
-        data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASKED_SHARE),
+        data_collator=collator,
         callbacks=[progress],
     )
     with storage_faults(unfinished), tensor_faults(unfinished), no_progress_bars():
@@ -199,8 +196,10 @@ def _training_arguments(
         )
 
 
-class _MaskedTrainer(OneDeviceTrainer):
-    """Computes logits only for masked tokens: with a small encoder the head takes longer than all layers together."""
+class _TokenTrainer(OneDeviceTrainer):
+    """Computes logits only for tokens with a label: with a small encoder, of whose tokens few are masked, the head
+    takes longer than all layers together.
+    """
 
     control: TrainerControl
 
@@ -234,7 +233,7 @@ class _MaskedTrainer(OneDeviceTrainer):
         self, model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **unused: Any
     ) -> Any:
         labels = inputs.pop("labels").flatten()
-        masked = labels != -100
+        masked = labels != IGNORED
         self._selected = _select_tokens(masked)
         outputs = model(**inputs)
         logits = outputs.logits if self._head_selects else outputs.logits.flatten(0, 1)[self._selected]
@@ -245,7 +244,7 @@ class _MaskedTrainer(OneDeviceTrainer):
 
     @torch.no_grad()
     def evaluate(self, *unused: Any, **also_unused: Any) -> dict[str, float]:
-        """``eval_loss``: the mean cross-entropy over all masked tokens of the held-out rows.
+        """``eval_loss``: the mean cross-entropy over all labelled tokens of the held-out rows.
 
         Trainer takes the mean over batches, where one without a masked token has a loss of 0, and leaves out those that
         are not finite. A few short rows may have no masked token at all, so their masks are drawn until they have one.
@@ -275,7 +274,7 @@ class _MaskedTrainer(OneDeviceTrainer):
         total, tokens = 0.0, 0
         for batch in self.get_eval_dataloader():
             inputs = self._prepare_inputs(batch)
-            masked = int((inputs["labels"] != -100).sum())
+            masked = int((inputs["labels"] != IGNORED).sum())
             with self.compute_loss_context_manager():
                 total += masked * self.compute_loss(self.model, inputs).item()
             tokens += masked
@@ -320,44 +319,6 @@ class _ProgressCallback(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
         write_whole(Path(args.output_dir) / f"checkpoint-{state.global_step}" / _WHOLE, "")
-
-
-def _load(backbone: str) -> PreTrainedModel:
-    what = f"the backbone {backbone!r}"
-    check_backbone_folder(backbone)
-    try:
-        config = AutoConfig.from_pretrained(backbone, trust_remote_code=False)
-        if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
-            remedy = "name an encoder such as BERT or RoBERTa"
-            raise BackboneError(Fault(what, "have a form that guesses masked tokens", config.model_type, remedy))
-        with no_progress_bars():
-            model, loading = AutoModelForMaskedLM.from_pretrained(
-                backbone, config=config, dtype=torch.float32, output_loading_info=True
-            )
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
-        remedy = "check that the id is right and the hub can be reached, or name a folder"
-        raise BackboneError(Fault(what, "load", first_line(error).rstrip("."), remedy)) from error
-    assert isinstance(model, PreTrainedModel)
-    encoder = f"{model.base_model_prefix}."
-    check_complete(backbone, [name for name in loading["missing_keys"] if name.startswith(encoder)])
-    _zero_new_biases(model, {name for name in loading["missing_keys"] if not name.startswith(encoder)})
-    return model
-
-
-def _zero_new_biases(model: PreTrainedModel, missing: Set[str]) -> None:
-    """Zeroes the biases of a new head, as its constructor does.
-
-    transformers allocates missing weights without contents and then initialises those of known modules. The heads of
-    FNet, Longformer and Data2VecText hold a bias of their own that it leaves out.
-
-    Args:
-        missing: names that the backbone's files lack. A bias that is tied to a weight that was loaded is kept.
-    """
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    loaded = {id(parameter) for name, parameter in parameters.items() if name not in missing}
-    for name in missing & parameters.keys():
-        if name.rpartition(".")[2] == "bias" and id(parameters[name]) not in loaded:
-            nn.init.zeros_(parameters[name])
 
 
 def _newest_state(folder: Path, settings: Mapping[str, Any]) -> str | None:

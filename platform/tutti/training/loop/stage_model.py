@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from transformers import TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from tutti.config.training import TrainingOptions
 from tutti.data.encode import EncodedPart
 from tutti.errors import Fault, TrialError
 from tutti.modeling.adapters import adapter_of
 from tutti.modeling.checkpoint import load_checkpoint
+from tutti.modeling.decoders import is_decoder
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.layers import reinitialise
 from tutti.modeling.mixout import add_mixout
 from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.modeling.verbalizer import start_from_words
 from tutti.tasks.task import Task
 from tutti.training.keys.arguments import machine_faults
 from tutti.training.machine.precision import name_of
@@ -26,6 +28,7 @@ def stage_model(
     start: Path | None,
     *,
     backbone: str,
+    tokenizer: PreTrainedTokenizerBase,
     tasks: Sequence[Task],
     parts: Mapping[str, EncodedPart],
     options: TrainingOptions,
@@ -43,7 +46,7 @@ def stage_model(
         TrialError: if the options do not fit the encoder.
     """
     if start is None:
-        model = _first_model(backbone, tasks, parts, options, args)
+        model = _first_model(backbone, tokenizer, tasks, parts, options, args)
     else:
         model, _ = load_checkpoint(start, device=args.device, attn_implementation=options.attn_implementation)
     if options.mixout and not options.freeze_encoder:
@@ -59,25 +62,28 @@ def stage_model(
 
 def _first_model(
     backbone: str,
+    tokenizer: PreTrainedTokenizerBase,
     tasks: Sequence[Task],
     parts: Mapping[str, EncodedPart],
     options: TrainingOptions,
     args: TrainingArguments,
 ) -> MultiTaskModel:
+    adapter = adapter_of(options, precision=name_of(args))
+    attention = options.attn_implementation
+    encoder = load_encoder(backbone, adapter=adapter, device=args.device, attn_implementation=attention)
     heads = HeadOptions(
-        pooling=options.pooling,
+        pooling=options.pooling or ("last" if is_decoder(encoder.config) else "attention"),
         layers=options.pooling_layers,
         dropout=options.head_dropout,
         dropout_samples=options.head_dropout_samples,
         ordered=options.ordered_head,
     )
-    adapter = adapter_of(options, precision=name_of(args))
-    attention = options.attn_implementation
-    encoder = load_encoder(backbone, adapter=adapter, device=args.device, attn_implementation=attention)
     with machine_faults(ValueError):
         if options.reinit_layers:
             reinitialise(encoder, options.reinit_layers)
     model = MultiTaskModel(encoder=encoder, tasks=tasks, heads=heads, adapter=adapter)
+    if options.head == "verbalizer":
+        start_from_words(model, backbone, options.words, tokenizer)
     for task in tasks:
         part = parts[task.name]
         model.head(task.name).fit_labels(torch.from_numpy(part.labels), torch.from_numpy(part.weights))

@@ -35,4 +35,5 @@ def without_asking_for_padding(mask: Tensor | None, device: torch.device) -> Ite
 
 
 def _masked(*args: Any, **options: Any) -> Tensor | None:
-    return sdpa_mask(*args, **{**options, "allow_is_bidirectional_skip": False})
+    # Encoders and decoders ask in different ways.
+    return sdpa_mask(*args, **{**options, "allow_is_bidirectional_skip": False, "allow_is_causal_skip": False})

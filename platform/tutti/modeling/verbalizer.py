@@ -1,0 +1,99 @@
+"""Heads that start from a language-model head: a class is a word that may come next (PET, arXiv 2001.07676)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+from transformers.utils import cached_file
+
+from tutti.errors import BackboneError, Fault, TrialError
+from tutti.modeling.decoders import is_decoder
+from tutti.modeling.model import MultiTaskModel
+from tutti.tasks.task import Task
+
+_HEAD = "lm_head.weight"
+_FILES = ("model.safetensors.index.json", "model.safetensors")
+
+
+def word_tokens(words: Mapping[str | int, str], tokenizer: Any) -> dict[str, int]:
+    """The one token of each class's word.
+
+    Raises:
+        TrialError: if a word is not one token, or two classes have the same one.
+    """
+    tokens, what = {}, "the training key words"
+    for name, word in words.items():
+        ids = tokenizer(word, add_special_tokens=False)["input_ids"]
+        if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
+            pieces = ", ".join(map(repr, tokenizer.convert_ids_to_tokens(ids)))
+            rule, remedy = "be one token of the backbone each", "choose another word, perhaps with a space before it"
+            raise TrialError(Fault(what, rule, f"{word!r} for {name}, which is {pieces or 'none'}", remedy))
+        tokens[str(name)] = int(ids[0])
+    if len(set(tokens.values())) < len(tokens):
+        got = ", ".join(f"{name}: {word!r}" for name, word in words.items())
+        raise TrialError(Fault(what, "differ from class to class", got, "choose other words"))
+    return tokens
+
+
+def verbalized(tasks: Sequence[Task], words: Mapping[str | int, str]) -> list[Task]:
+    """The tasks all of whose classes have a word.
+
+    Raises:
+        TrialError: if there is none.
+    """
+    known = set(map(str, words))
+    found = [task for task in tasks if task.kind_name == "classes" and known.issuperset(task.names)]
+    if not found:
+        rule = "have a word for each class of a task"
+        got, names = ", ".join(sorted(known)), " or ".join(", ".join(task.names) for task in tasks if task.names)
+        raise TrialError(Fault("the training key words", rule, got, f"name the classes {names}"))
+    return found
+
+
+@torch.no_grad()
+def start_from_words(model: MultiTaskModel, backbone: str, words: Mapping[str | int, str], tokenizer: Any) -> None:
+    """Sets the linear layers of the heads of ``verbalized`` tasks to the rows of the language-model head.
+
+    Raises:
+        TrialError: if the words do not serve, or the backbone is no decoder.
+        BackboneError: if its files have no language-model head.
+    """
+    if not is_decoder(model.config):
+        rule, remedy = "be linear for an encoder, which guesses no next token", "leave it out, or name a decoder"
+        raise TrialError(Fault("the training key head", rule, "verbalizer", remedy))
+    tokens = word_tokens(words, tokenizer)
+    for task in verbalized([*model.tasks.values()], words):
+        linear = model.head(task.name).linear
+        linear.weight.copy_(_head_rows(model, backbone, [tokens[name] for name in task.names]))
+        linear.bias.zero_()
+
+
+def _head_rows(model: MultiTaskModel, backbone: str, tokens: Sequence[int]) -> Tensor:
+    """``(tokens, hidden)`` rows of the language-model head, which is not loaded whole."""
+    if (file := _file_of_head(backbone)) is not None:
+        with safe_open(file, framework="pt") as weights:
+            if _HEAD in weights.keys():  # noqa: SIM118  it is no mapping
+                rows = weights.get_slice(_HEAD)
+                return torch.cat([rows[token : token + 1] for token in tokens])
+    if getattr(model.config, "tie_word_embeddings", True):
+        return model.get_input_embeddings().weight[list(tokens)]  # type: ignore[index]
+    rule, remedy = "hold a language-model head", "name a backbone that has one, or leave `head: verbalizer` out"
+    raise BackboneError(Fault(f"the backbone {backbone!r}", rule, "weights without lm_head", remedy))
+
+
+def _file_of_head(backbone: str) -> str | None:
+    """The file of safetensors that has the language-model head, or may have it; None if there is none."""
+    for name in _FILES:
+        path = cached_file(backbone, name, _raise_exceptions_for_missing_entries=False)
+        if path is not None and name.endswith(".json"):
+            name = json.loads(Path(path).read_text(encoding="utf-8"))["weight_map"].get(_HEAD)
+            return None if name is None else cached_file(backbone, name)
+        if path is not None:
+            return str(path)
+    return None
