@@ -246,8 +246,9 @@ def test_a_shard_is_read_only_once_it_is_needed(save: Callable[..., Path], monke
     # What only one can do comes first; what both can do goes to who is free.
     assert jobs == [[(0, 0), (0, 1), (1, 0)], [(0, 2), (1, 2), (1, 1)]]
     assert read == [0, 1]
-    assert set(shard.encoded) == set(queue.encodings)
-    assert queue.encodings[0] == queue.encodings[1] != queue.encodings[2]
+    keys = queue.encodings.keys
+    assert set(shard.encoded) == set(keys)
+    assert keys[0] == keys[1] != keys[2]
     while queue.take(0):  # the other one has stopped
         pass
     assert len(read) < 12

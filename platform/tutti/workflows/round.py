@@ -221,7 +221,9 @@ def _train(base: _Base, current: Round, place: RoundFolder) -> set[str]:
         what = "the control: as many steps without pseudo-labels" if control else "training on pseudo-labels too"
         console.rule(f"Round {current.number}: {what}")
         config, folder = parse_study(place.study_file(name)), base.folder_of(name)
-        tuned = tune.run(StudyBase(config, folder, console=console, again=again), resume=True)
+        tuned = tune.run(
+            StudyBase(stores.with_stores(config, folder), folder, console=console, again=again), resume=True
+        )
         finished.append({record.key for record in tuned.trials if record.state is TrialState.FINISHED})
         if not set.intersection(*finished):  # checked before the control is trained in vain
             remedy = f"mend what `tutti trials` says, and {place.anew(current, folder.path.parent)}"

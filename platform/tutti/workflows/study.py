@@ -102,7 +102,12 @@ class Study(StudyBase):
             TrialError: if all trials failed.
             ClusterError: if Ray cannot be reached, or lacks the resources.
         """
-        return run(self._with_trials(trials), resume=resume)
+        config = self.config
+        if trials is not None:
+            count = budget(trials, self._source, overrides=self._overrides)
+            total = [*self._overrides, f"search.trials={count}"]
+            config, _ = stores.read_study_file(self._source, overrides=total)
+        return run(self.with_config(stores.with_stores(config, self.folder)), resume=resume)
 
     def submit(
         self,
@@ -152,13 +157,6 @@ class Study(StudyBase):
     pretrain = pretrain_backbone
     leaderboard = _leaderboard
     add_public_score = _add_public_score
-
-    def _with_trials(self, trials: int | str | None) -> StudyBase:
-        if trials is None:
-            return self
-        count = budget(trials, self._source, overrides=self._overrides)
-        config, _ = stores.read_study_file(self._source, overrides=[*self._overrides, f"search.trials={count}"])
-        return self.with_config(config)
 
 
 def open_study(name: Path | str, *, quiet: bool = False) -> Study:

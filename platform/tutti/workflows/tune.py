@@ -81,7 +81,6 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
     from tutti.orchestration.upkeep.lock import study_lock
 
     began = time.monotonic()
-    opened = opened.with_config(stores.with_stores(opened.config, opened.folder))
     study, folder, console = opened.config, opened.folder, opened.console
     check_place(folder)
     stores.check_stores(study, folder)

@@ -182,21 +182,25 @@ class Predictor:
 
 
 class Encodings:
-    """How rows are tokenized for checkpoints: those with equal tokenizers and equal limits share one encoding."""
+    """How rows are tokenized for checkpoints: those with equal tokenizers and equal limits share one encoding.
+
+    Attributes:
+        keys: the key of each checkpoint's encoding.
+    """
 
     def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
         from tutti.data.encode import encoding_key, load_tokenizer
 
-        self._keys: list[str] = []
+        self.keys: list[str] = []
         self._tokenizers: dict[str, tuple[Any, TextLimit]] = {}
         for checkpoint in checkpoints:
             tokenizer = load_tokenizer(str(checkpoint.folder))
-            self._keys.append(encoding_key(tokenizer, checkpoint.limit))
-            self._tokenizers.setdefault(self._keys[-1], (tokenizer, checkpoint.limit))
+            self.keys.append(encoding_key(tokenizer, checkpoint.limit))
+            self._tokenizers.setdefault(self.keys[-1], (tokenizer, checkpoint.limit))
 
     def of(self, checkpoint: int) -> tuple[str, int]:
         """The key of a checkpoint's encoding, and the id of its padding token."""
-        key = self._keys[checkpoint]
+        key = self.keys[checkpoint]
         return key, self._tokenizers[key][0].pad_token_id
 
     def encoded(self, rows: DataFrame) -> Iterator[tuple[str, tuple[pa.Table, pa.Table | None]]]:
