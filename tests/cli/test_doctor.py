@@ -20,7 +20,7 @@ from doctor_faults import (
     temporary_file,
     temporary_folder,
 )
-from stored_study import NONE, StoredStudy, make_stored_study, prepared_rows
+from stored_study import NONE, StoredStudy, make_stored_study
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
@@ -35,9 +35,7 @@ HEALTHY = "The study moods is healthy."
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> StoredStudy:
-    study = make_stored_study(tmp_path_factory.mktemp("doctor") / "moods")
-    prepared_rows(study)
-    return study
+    return make_stored_study(tmp_path_factory.mktemp("doctor") / "moods")
 
 
 @pytest.fixture

@@ -16,13 +16,10 @@ import numpy as np
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
-from tutti.config.study import StudyConfig, TaskConfig
-from tutti.data.prepare import prepare
-from tutti.data.prepared import Prepared
+from tutti.config.study import StudyConfig
 from tutti.modeling.checkpoint import METADATA
 from tutti.modeling.heads import HeadOptions
 from tutti.records import CheckpointRecord, TrialState
-from tutti.tasks.build import task_specs
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 from tutti.tracking.mlflow_tracker import MlflowTracker
@@ -95,14 +92,6 @@ def make_stored_study(path: Path) -> StoredStudy:
     tracker.end_study(state=TrialState.INTERRUPTED, metrics={})
     store.close()
     return study
-
-
-def prepared_rows(study: StoredStudy) -> Prepared:
-    """Rows in the study's folder, prepared unless they are."""
-    file = study.folder.path / "rows.csv"
-    file.write_text("text,label\n" + "".join(f"text {n},{'ab'[n % 2]}\n" for n in range(8)))
-    specs = task_specs({"A": TaskConfig(layout="table", train=str(file), metric="accuracy")})
-    return prepare(specs, validation=0.5, seed=0, folder=study.folder.data)
 
 
 def put_state(study: StoredStudy, key: str) -> Path:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from broker_calls import trial as configured
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
@@ -37,7 +38,7 @@ def test_a_trial_ends_soon_after_its_time_is_over_within_an_epoch_too(monkeypatc
     settings = {"study": "s", "backbone": "b", "tasks": {"a": task}, "search": {"max_trial_hours": 0.5}}
     study = StudyConfig.model_validate(settings)
     with pytest.raises(Stopped):
-        train_trial(study, StudyFolder(tmp_path), {"key": "t0000", "number": 0, "parameters": {}}, tell=tell)
+        train_trial(study, StudyFolder(tmp_path), configured(0), tell=tell)
     [report] = reports
     assert report["overtime"] is True
     assert 1800 <= report["at"] - report["began"] <= 1800 + max(CHECK_SECONDS, pace)
@@ -58,7 +59,7 @@ def test_a_trial_that_fails_reports_why_and_how_long_it_trained(monkeypatch, tmp
     study = StudyConfig.model_validate(
         {"study": "s", "backbone": "b", "tasks": {"a": {"layout": "competition", "train": "/x"}}}
     )
-    train_trial(study, StudyFolder(tmp_path), {"key": "t0", "number": 0, "parameters": {}}, tell=reports.append)
+    train_trial(study, StudyFolder(tmp_path), configured(0), tell=reports.append)
     [report] = reports
     assert "the loss must be finite" in report["failed"]
     assert report["at"] - report["began"] == 60

@@ -157,8 +157,7 @@ class Broker:
             trial = self._trials[key]
             if self._is_over or trial.state.is_over or trial.attempt != attempt:
                 return None
-            if trial.state is TrialState.ASSIGNED:  # the call of ``begin`` was lost
-                trial.become(TrialState.RUNNING)
+            await self.begin(key, attempt)  # whose call may have been lost
             had_evaluation = trial.last_evaluation is not None
             if not trial.add(report):
                 return len(trial.reports)
