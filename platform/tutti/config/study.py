@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -176,6 +177,13 @@ SubmissionChoice = Annotated[
 ]
 
 
+def _texts(order: object) -> object:
+    return tuple(map(str, order)) if isinstance(order, list | tuple) else order
+
+
+Order = Annotated[bool | tuple[str, ...], BeforeValidator(_texts)]
+
+
 class TaskConfig(Strict):
     """One labelled problem.
 
@@ -198,7 +206,7 @@ class TaskConfig(Strict):
     template_b: str | None = None  # the second text of a pair, in place of columns.text_b
     metric: MetricChoice = "macro_f1"  # decides; also determines whether labels are classes or numbers
     report: tuple[MetricName, ...] = ()  # metrics that are logged beside it
-    ordered: bool = False  # whether its classes have an order
+    ordered: Order = False  # whether its classes have an order, or the classes from low to high
     row_weight: str | None = None  # table and hub: the column of the training rows' weights in the loss
     submission: SubmissionChoice | None = None  # by default competition, glue or csv, depending on the layout
     cleaning: Cleaning = Cleaning()

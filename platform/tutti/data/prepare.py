@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,12 @@ from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
 from tutti.files import sha256_of
 from tutti.tasks.build import TaskSpec, numbering_note
 from tutti.tasks.kinds.cells import LabelCells
+from tutti.tasks.kinds.classes import has_own_order
 from tutti.tasks.kinds.columns import in_frame, of_frame
+from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.soft import PROBABILITY
+from tutti.tasks.layouts.table import Table
 from tutti.tasks.metrics import METRICS, check_fits, ship
 from tutti.tasks.scorer import Scorer, metric_of
 from tutti.tasks.task import Task
@@ -126,6 +129,8 @@ def prepare(
 def _sources(spec: TaskSpec) -> dict[str, tuple[str, Layout, str]]:
     """Part, or ``extraN``, to its name, the layout that reads it and its source."""
     sources = {part: (spec.layout, source) for part, source in spec.sources.items()}
+    if isinstance(spec.layout, Table) and "validation" in sources:  # its rows are not trained on
+        sources["validation"] = replace(spec.layout, weight=None), spec.sources["validation"]
     sources |= {f"extra{n}": (extra.layout, str(extra.path)) for n, extra in enumerate(spec.extra_train)}
     return {part: (part, *own) for part, own in sources.items()}
 
@@ -186,18 +191,31 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
         train = drop_duplicates(train)
     kind, held_out = spec.kind, parts.pop("validation", None)
     cells = train["label"][~_is_soft(train)]
-    names = kind.names_of(cells, spec.layout.class_order(spec.sources["train"]))
+    names = kind.names_of(cells, spec.order or spec.layout.class_order(spec.sources["train"]))
+    _check_order(spec, kind, names)
     _check_labels(spec, _label_cells(spec, train, held_out), names, soft)
     if kind.exclusive:
         notices += odd_labels(cells, source=spec.layout.origin(spec.sources["train"]))
-        if notice := several_labels(names, column=_label_column(spec)):
-            notices.append(f"{spec.name}: {notice}")
+    if kind.probabilistic and (notice := several_labels(names, column=_label_column(spec))):
+        notices.append(f"{spec.name}: {notice}")
     train = _with_targets(train, names, exclusive=kind.exclusive)
     train = in_frame(train, kind.parse(train["label"].tolist(), names))
     if held_out is not None:
         held_out = in_frame(held_out, kind.parse(held_out["label"].tolist(), names))
         notices += _leak_notices(spec, train[~train["extra"]], held_out)
     return TaskRows(spec.name, kind, names, train, held_out), parts, notices
+
+
+def _check_order(spec: TaskSpec, kind: Kind, names: Sequence[str]) -> None:
+    """Checks that classes with an order have it from the study file, from the data set, or by what they are."""
+    what, remedy = f"tasks.{spec.name}.ordered", "write it like `ordered: [low, medium, high]`"
+    if spec.order and set(spec.order) != set(names):
+        rule = f"list the classes of {spec.layout.origin(spec.sources['train'])}, {', '.join(names)}"
+        raise ConfigError(Fault(what, rule, ", ".join(spec.order), "correct the list"))
+    told = spec.order or spec.layout.class_order(spec.sources["train"])
+    if kind.needs_order and not told and not has_own_order(names):
+        rule = "list the classes from low to high, since they are words"
+        raise ConfigError(Fault(what, rule, f"true, with {', '.join(map(repr, names[:5]))}", remedy))
 
 
 def _label_column(spec: TaskSpec) -> str:

@@ -10,7 +10,7 @@ _OCCURRENCES = 1.5  # of each part, on average: names with a comma, such as thos
 
 
 def several_labels(names: Sequence[str], *, column: str) -> str | None:
-    """A notice, where most of these classes look like lists of labels: their parts recur in several of them."""
+    """A notice, where most of these names look like lists of labels: their parts recur in several of them."""
     for separator in _SEPARATORS:
         lists = [name for name in names if separator in name.strip(separator)]
         parts = Counter(part.strip() for name in names for part in name.split(separator) if part.strip())

@@ -76,6 +76,7 @@ class TaskSpec:
         group: the text, ``text`` or ``text_b``, that rows of one group share; None where the layout reads the groups,
             if there are any.
         weight: of its score in the study's.
+        order: of its classes, from low to high, where the study file gives it.
         plain_files: whether the sources are files; otherwise they are splits of a data set.
     """
 
@@ -94,6 +95,7 @@ class TaskSpec:
     plain_files: bool = True
     group: str | None = None
     weight: float = 1.0
+    order: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Kind:
@@ -158,6 +160,7 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         cleaning=config.cleaning,
         plain_files=config.layout != "hub",
         group=group if group in TEXTS else None,
+        order=config.ordered if isinstance(config.ordered, tuple) else (),
     )
 
 

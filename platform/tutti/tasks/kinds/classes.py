@@ -28,6 +28,7 @@ class Classes:
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = True
     tuned_alone: ClassVar[bool] = False
+    needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "confusion_matrix"
 
     def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
@@ -168,6 +169,11 @@ def ordered_classes(labels: Iterable[str], order: Sequence[str] = ()) -> tuple[s
     names = sorted(names, key=float) if all(map(NUMBER.fullmatch, names)) else names
     places = {name: place for place, name in enumerate(order)}
     return tuple(sorted(names, key=lambda name: places.get(name, len(places))))
+
+
+def has_own_order(names: Sequence[str]) -> bool:
+    """Whether the order of these classes follows from what they are: numbers, or single letters such as A to E."""
+    return all(NUMBER.fullmatch(name) for name in names) or all(len(name) == 1 for name in names)
 
 
 def _tuned(probabilities: np.ndarray, labels: np.ndarray, *, counted: int | None) -> np.ndarray | None:

@@ -15,6 +15,7 @@ from tutti.tasks.kinds.offsets import calibrated
 from tutti.tasks.kinds.probabilities import few_numbers
 from tutti.tasks.kinds.protocol import Tuner
 
+_SHOWN = 10  # names in a description
 _POWERS = {"linear_kappa": 1, "quadratic_kappa": 2}
 
 
@@ -25,6 +26,10 @@ class Ordered(Classes):
     """
 
     name: ClassVar[str] = "ordered"
+    needs_order: ClassVar[bool] = True
+
+    def describe(self, names: Sequence[str], *, most: int = 0) -> str:
+        return f"{len(names)} classes in order: {', '.join(names[: most or _SHOWN])}" + ", ..." * (len(names) > _SHOWN)
 
     def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
         if decision is not None and len(decision) < outputs.shape[-1]:

@@ -27,6 +27,7 @@ class Kind(Protocol):
         exclusive: whether exactly one of a row's outputs comes true, so that they compete.
         tuned_alone: whether a model alone is scored at tuned decisions, for metrics that have a ``tuner``, since those
             without parameters say little of it.
+        needs_order: whether the order of the outputs counts, so that it has to be known.
         picture: name of the picture that shows predictions beside labels.
     """
 
@@ -34,6 +35,7 @@ class Kind(Protocol):
     probabilistic: ClassVar[bool]
     exclusive: ClassVar[bool]
     tuned_alone: ClassVar[bool]
+    needs_order: ClassVar[bool]
     picture: ClassVar[str]
 
     def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
