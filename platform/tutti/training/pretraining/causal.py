@@ -1,0 +1,66 @@
+"""Causal language modelling, of decoders: each token is predicted from those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tutti.training.pretraining.batches import TokenBatch
+from tutti.training.pretraining.language_model import SelectedLogits, check_has_token, load_language_model
+from tutti.training.pretraining.masked import select_tokens, token_outcome
+from tutti.training.pretraining.objective import Inputs, Outcome, model_inputs
+
+
+class Causal:
+    """Rows that end before the longest one without an end of text get one.
+
+    Args:
+        longest: of all rows, in tokens. Rows of this length may have been cut, so a decoder learns no end of them.
+
+    Raises:
+        BackboneError: if the backbone does not load or is no decoder, or its tokenizer has no end of text.
+    """
+
+    def __init__(self, backbone: str, *, tokenizer: Any, longest: int) -> None:
+        check_has_token(tokenizer, "causal")
+        model = load_language_model(backbone, "causal")
+        self.module, self.model_type = model, model.config.model_type
+        self._logits = SelectedLogits(model)
+        self._end, self._longest = tokenizer.eos_token_id, longest
+
+    def draw(self, batch: TokenBatch) -> Inputs:
+        batch = self._ended(batch)
+        following = batch.is_token[:, 1:]  # each token that has one after it
+        chosen = nn.functional.pad(following, (0, 1), value=False)
+        selected = select_tokens(chosen)
+        labels = batch.ids.flatten().roll(-1)[selected]
+        inputs = model_inputs(batch, types=False)
+        return inputs | {"selected": selected, "labels": labels, "count": chosen.sum()}
+
+    def outcome(self, inputs: Inputs) -> Outcome:
+        selected, labels, count = (inputs.pop(name) for name in ("selected", "labels", "count"))
+        return token_outcome(self._logits(inputs, selected), labels, count)
+
+    def loss(self, means: Mapping[str, float]) -> float:
+        return means["loss"]
+
+    def save(self, folder: Path, tokenizer: Any) -> None:
+        self.module.save_pretrained(folder)  # type: ignore[operator]
+        tokenizer.save_pretrained(folder)
+
+    def _ended(self, batch: TokenBatch) -> TokenBatch:
+        lengths = batch.is_token.sum(1)
+        last = batch.ids.gather(1, (lengths - 1)[:, None]).squeeze(1)
+        rows = ((lengths < self._longest) & (last != self._end)).nonzero().squeeze(1)
+        if not len(rows):
+            return batch
+        ids, is_token = nn.functional.pad(batch.ids, (0, 1)), nn.functional.pad(batch.is_token, (0, 1))
+        ids[rows, lengths[rows]], is_token[rows, lengths[rows]] = self._end, True
+        width = int(is_token.sum(1).max())
+        padding = batch.ids[~batch.is_token]
+        ids[:, -1] = torch.where(is_token[:, -1], ids[:, -1], padding[0] if len(padding) else self._end)
+        return TokenBatch(ids[:, :width], is_token[:, :width])
