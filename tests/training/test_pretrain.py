@@ -159,7 +159,7 @@ def test_a_run_cut_off_within_an_epoch_ends_bit_equal_and_passes_a_damaged_state
     cut_off(options, step=26)
     states = options["out"].with_name("adapted.unfinished") / "states"
     kept = sorted(int(each.name.removeprefix("step-")) for each in states.iterdir())
-    assert kept == [21, 24]  # an epoch has 18 steps
+    assert kept == [21, 24]
     (states / "step-24" / "state.pt").write_bytes(b"half")
     notices, steps = [], []
     resumed = pretrain(**options, on_notice=notices.append, on_progress=lambda seen: steps.append(seen.step))

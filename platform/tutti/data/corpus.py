@@ -141,14 +141,15 @@ def _distinct(files: Sequence[Path], options: CorpusOptions) -> Iterator[str]:
 
 
 def _write_rows(folder: Path, documents: Dataset, encoder: _Encoder, *, options: CorpusOptions, processes: int) -> None:
-    from datasets import Features, List, Value, disable_progress_bars, enable_progress_bars, is_progress_bar_enabled
+    from datasets import Features, List, Value
+    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     held_out = np.zeros(len(documents), dtype=bool)
     drawn = np.random.default_rng(options.seed).permutation(len(documents))
     held_out[drawn[: _held_out_count(len(documents))]] = True
     features = {"input_ids": List(Value("int32")), "length": Value("int32")}
     features |= {"starts": List(Value("bool"))} if options.whole_words else {}
-    bars = is_progress_bar_enabled()
+    quiet = are_progress_bars_disabled()
     disable_progress_bars()
     try:
         for name, chosen in (("train", ~held_out), ("held_out", held_out)):
@@ -168,7 +169,7 @@ def _write_rows(folder: Path, documents: Dataset, encoder: _Encoder, *, options:
             for file in folder.glob(f"{name}*.arrow"):
                 file.unlink()
     finally:
-        if bars:
+        if not quiet:
             enable_progress_bars()
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from tutti.training.pretraining.batches import TokenBatch
 from tutti.training.pretraining.language_model import SelectedLogits, check_has_token, load_language_model
@@ -30,12 +29,12 @@ class Causal:
         model = load_language_model(backbone, "causal")
         self.module, self.model_type = model, model.config.model_type
         self._logits = SelectedLogits(model)
-        self._end, self._longest = tokenizer.eos_token_id, longest
+        self._end, self._pad, self._longest = tokenizer.eos_token_id, tokenizer.pad_token_id, longest
 
     def draw(self, batch: TokenBatch) -> Inputs:
         batch = self._ended(batch)
-        following = batch.is_token[:, 1:]  # each token that has one after it
-        chosen = nn.functional.pad(following, (0, 1), value=False)
+        chosen = torch.zeros_like(batch.is_token)
+        chosen[:, :-1] = batch.is_token[:, 1:]  # each token that has one after it
         selected = select_tokens(chosen)
         labels = batch.ids.flatten().roll(-1)[selected]
         inputs = model_inputs(batch, types=False)
@@ -58,9 +57,8 @@ class Causal:
         rows = ((lengths < self._longest) & (last != self._end)).nonzero().squeeze(1)
         if not len(rows):
             return batch
-        ids, is_token = nn.functional.pad(batch.ids, (0, 1)), nn.functional.pad(batch.is_token, (0, 1))
+        ids = torch.cat([batch.ids, batch.ids.new_full((len(batch.ids), 1), self._pad)], dim=1)
+        is_token = torch.cat([batch.is_token, batch.is_token.new_zeros(len(batch.ids), 1)], dim=1)
         ids[rows, lengths[rows]], is_token[rows, lengths[rows]] = self._end, True
         width = int(is_token.sum(1).max())
-        padding = batch.ids[~batch.is_token]
-        ids[:, -1] = torch.where(is_token[:, -1], ids[:, -1], padding[0] if len(padding) else self._end)
         return TokenBatch(ids[:, :width], is_token[:, :width])

@@ -54,6 +54,7 @@ class States:
             except (OSError, ValueError, KeyError, TypeError):
                 pass
             self._on_notice(f"{folder} is damaged and is passed over.")
+            shutil.rmtree(folder, ignore_errors=True)  # it would count as one of the newest two
         return None
 
     def _newest_first(self) -> list[Path]:
