@@ -109,8 +109,8 @@ def load_corpus(
             _write_rows(temporary, documents, _Encoder(tokenizer, options), options=options, processes=processes)
             (temporary / "documents.json").write_text(str(len(documents)))
             (temporary / "documents.arrow").unlink()
-    parts = [load_from_disk(str(folder / name)) for name in ("train", "held_out")]
-    return Corpus(*parts, identity, int((folder / "documents.json").read_text()))
+    train, held_out = (load_from_disk(str(folder / name)) for name in ("train", "held_out"))
+    return Corpus(train, held_out, identity, int((folder / "documents.json").read_text()))
 
 
 def _held_out_count(count: int) -> int:
@@ -202,7 +202,7 @@ class _Encoder:
         ]
         cut = self._packed(documents) if self._options.packed else self._apart(documents)
         rows = [row for row in cut if len(row[0]) > len(self._begin) + 1]
-        columns = {"input_ids": [ids for ids, _ in rows], "length": [len(ids) for ids, _ in rows]}
+        columns: dict[str, list[Any]] = {"input_ids": [ids for ids, _ in rows], "length": [len(ids) for ids, _ in rows]}
         return columns | ({"starts": [starts for _, starts in rows]} if marks else {})
 
     def _packed(self, documents: Sequence[tuple[list[int], list[bool]]]) -> Iterator[tuple[list[int], list[bool]]]:

@@ -85,18 +85,17 @@ def _blocks(file: Path, columns: Sequence[str]) -> Iterator[str]:
     yield "\n".join(block)
 
 
-def _csv(file: Path, columns: Sequence[str], delimiter: str = ",") -> Iterator[Any]:
+def _csv(file: Path, columns: Sequence[str], *, tabs: bool = False) -> Iterator[Any]:
     csv.field_size_limit(2**31 - 1)  # documents may be long
     with _open(file) as lines:
-        quoting = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
-        rows = csv.DictReader(lines, delimiter=delimiter, quoting=quoting)
+        rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.DictReader(lines)
         _check_columns(file, columns, rows.fieldnames or ())
         for row in rows:
             yield from (row[column] for column in columns)
 
 
 def _tsv(file: Path, columns: Sequence[str]) -> Iterator[Any]:
-    return _csv(file, columns, "\t")
+    return _csv(file, columns, tabs=True)
 
 
 def _json_lines(file: Path, columns: Sequence[str]) -> Iterator[Any]:

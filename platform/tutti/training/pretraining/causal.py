@@ -48,7 +48,7 @@ class Causal:
         return means["loss"]
 
     def save(self, folder: Path, tokenizer: Any) -> None:
-        self.module.save_pretrained(folder)  # type: ignore[operator]
+        self.module.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
     def _ended(self, batch: TokenBatch) -> TokenBatch:

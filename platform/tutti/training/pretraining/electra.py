@@ -46,7 +46,7 @@ class Electra:
         encoder = self.discriminator.encoder
         self.generator = _load_generator(backbone, encoder, size=settings.generator_size)
         _tie(self.generator, encoder)
-        self.module = nn.ModuleDict({"generator": self.generator, "discriminator": self.discriminator})
+        self.module: nn.Module = nn.ModuleDict({"generator": self.generator, "discriminator": self.discriminator})
         self.model_type = encoder.config.model_type
         self._logits = SelectedLogits(self.generator)
         self._types = bool(token_types(encoder))

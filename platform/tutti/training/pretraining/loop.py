@@ -233,7 +233,7 @@ def _optimizer(module: nn.Module, settings: Settings, device: torch.device) -> t
         {"params": [each for each in parameters if each.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, eps=settings.adam_epsilon, fused=True)
+    return torch.optim.AdamW(groups, eps=settings.adam_epsilon, fused=True)
 
 
 def _is_multiple(step: int, every: int) -> bool:

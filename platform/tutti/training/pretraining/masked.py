@@ -61,7 +61,7 @@ class Masked:
         return means["loss"]
 
     def save(self, folder: Path, tokenizer: Any) -> None:
-        self.module.save_pretrained(folder)  # type: ignore[operator]
+        self.module.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
 
