@@ -71,6 +71,16 @@ COMMANDS: dict[str, Sequence[Case]] = {
             command="backbone pretrain study.yaml --out made --set training.max_length=9999",
         ),
         Case(
+            "`backbone pretrain` with a generator wider than the discriminator",
+            ["the generator's size must be above 0 and at most 1", "got 2"],
+            command="backbone pretrain study.yaml --out made --generator-size 2",
+        ),
+        Case(
+            "`backbone pretrain` of texts without a backbone",
+            ["`backbone pretrain` must have a study file, or --texts and --backbone", "got --texts alone"],
+            command="backbone pretrain --texts mood_train.tsv --out made",
+        ),
+        Case(
             "`ensemble` into the current folder",
             ["DIR must be a folder that can be replaced as a whole", "got the current folder; name a folder inside it"],
             command="ensemble studies/moods --out .",

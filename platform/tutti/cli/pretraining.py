@@ -53,9 +53,10 @@ def pretrain_backbone(
         rows: TextFiles | Sequence[EncodedPart]
         if texts is None or backbone is None or not texts.files:
             if study is None:
-                what = "a pretraining run"
-                rule, remedy = "have a study file, or --texts and --backbone", "name what is missing"
-                raise StudyError(Fault(what, rule, "less", remedy))
+                rule, got = "have a study file, or --texts and --backbone", "neither"
+                if texts is not None:
+                    got = "--texts alone" if backbone is None else "--backbone alone"
+                raise StudyError(Fault("`backbone pretrain`", rule, got, "name what is missing"))
             temporary = Path(stack.enter_context(TemporaryDirectory()))
             backbone, rows = _study_rows(study, overrides, temporary)
         else:
