@@ -50,6 +50,14 @@ COMMANDS: dict[str, Sequence[Case]] = {
             "`backbone pretrain` with longer rows than the backbone has positions for",
             command="backbone pretrain study.yaml --out made --set training.max_length=9999",
         ),
+        Case(
+            "`backbone pretrain` with a generator wider than the discriminator",
+            command="backbone pretrain study.yaml --out made --generator-size 2",
+        ),
+        Case(
+            "`backbone pretrain` of texts without a backbone",
+            command="backbone pretrain --texts mood_train.tsv --out made",
+        ),
         Case("`ensemble` into the current folder", command="ensemble studies/moods --out ."),
         Case(
             "`backbone pretrain` goes on with other settings than it was begun with",

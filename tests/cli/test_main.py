@@ -53,7 +53,7 @@ def test_pretraining_sets_what_torch_reads_when_it_is_loaded_unless_it_is_set(mo
         monkeypatch.delenv(name)
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     with pytest.raises(UserError, match=r"no_study\.yaml"):
-        backbone.pretrain(tmp_path / "no_study.yaml", out=tmp_path / "out", learning_rate=1e-3)
+        backbone.pretrain(files=[tmp_path / "no_study.yaml"], out=tmp_path / "out", learning_rate=1e-3)
     assert {name: os.environ[name] for name in TORCH_ENVIRONMENT} == {**TORCH_ENVIRONMENT, "GOMP_SPINCOUNT": "7"}
 
 

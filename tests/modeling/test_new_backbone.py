@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForPreTraining, AutoTokenizer
 
 from tutti.errors import BackboneError
 from tutti.files import sha256_of
@@ -48,6 +48,15 @@ def test_sizes_have_the_weights_they_are_said_to_have(size: str, low: float, hig
     texts.write_text("\n".join(f"{chr(0x4E00 + i)} {chr(0x4E00 + i)}" for i in range(7_000)), encoding="utf-8")
     backbone = make(texts, tmp_path / "backbone", size=size, vocabulary=6_000)
     assert low < backbone.weights + (6_000 - backbone.vocabulary) * SIZES[size].hidden < high
+
+
+def test_an_electra_of_a_published_size_is_a_discriminator_and_no_other_architecture_has_it(texts, tmp_path):
+    made = make(texts, tmp_path / "made", architecture="electra", size="electra-small")
+    model = AutoModelForPreTraining.from_pretrained(made.path)
+    assert type(model).__name__ == "ElectraForPreTraining"
+    assert (model.config.embedding_size, model.config.hidden_size, model.config.num_hidden_layers) == (128, 256, 12)
+    with pytest.raises(BackboneError, match="--size must be tiny, mini or small for a new encoder; got electra-small"):
+        make(texts, tmp_path / "other", size="electra-small")
 
 
 def test_a_unigram_tokenizer_has_words_of_several_chinese_characters_and_encodes_pairs(tmp_path: Path) -> None:

@@ -1,17 +1,17 @@
-"""Pretraining on a study's texts improves the prediction of masked tokens, and interrupted runs resume."""
+"""Pretraining on a study's texts improves the prediction of tokens, and interrupted runs resume."""
 
 from __future__ import annotations
 
-import copy
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import datasets
 import numpy as np
 import pytest
 import torch
+from mlflow import MlflowClient
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
@@ -19,17 +19,19 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoTokenizer,
-    DataCollatorForLanguageModeling,
-    TrainingArguments,
 )
 from word_backbone import save_deberta, save_decoder
 
 from tutti.data.distinct import distinct_rows
-from tutti.errors import BackboneError, StudyError, TrialError
-from tutti.training.loop import pretrain as module
-from tutti.training.loop.language_model import NextTokens, load_language_model
-from tutti.training.loop.pretrain import pretrain
+from tutti.errors import BackboneError, StudyError
+from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.training.machine import precision
+from tutti.training.pretraining import loop, run
+from tutti.training.pretraining.language_model import load_language_model
+from tutti.training.pretraining.run import pretrain
+from tutti.training.pretraining.settings import Settings
+
+SETTINGS = Settings(epochs=3, learning_rate=1e-2, batch_size=8)
 
 
 @pytest.fixture
@@ -43,13 +45,9 @@ def options(backbone, make_part, tmp_path):
     encoded = datasets.Dataset.from_dict({"input_ids": words, "length": [len(row) for row in words]})
     return {
         "backbone": str(tmp_path / "backbone"),
-        "parts": [replace(part, encoded=encoded)],
+        "texts": [replace(part, encoded=encoded)],
         "out": tmp_path / "adapted",
-        "epochs": 3,
-        "learning_rate": 1e-2,
-        "batch_size": 8,
-        "seed": 0,
-        "on_epoch": lambda epoch, loss: None,
+        "settings": SETTINGS,
     }
 
 
@@ -101,16 +99,16 @@ def test_a_backbone_that_fails_in_half_precision_is_pretrained_in_float32(option
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
     save_deberta(Path(options["backbone"]))
-    assert pretrain(**{**options, "epochs": 1}).loss < 5
+    assert pretrain(**{**options, "settings": replace(SETTINGS, epochs=1)}).loss < 5
 
 
 def test_held_out_tokens_are_guessed_better_and_the_auto_classes_load_what_is_written(options, capsys):
-    losses = {}
-    pretrained = pretrain(**{**options, "on_epoch": losses.__setitem__})
+    losses = []
+    pretrained = pretrain(**options, on_progress=held_out(losses))
     assert capsys.readouterr().out == ""
-    assert list(losses) == [1, 2, 3]
-    assert losses[3] < losses[1] - 0.1
-    assert pretrained.loss == losses[3]
+    assert [epoch for epoch, _ in losses] == [1, 2, 3]
+    assert losses[2][1] < losses[0][1] - 0.1
+    assert pretrained.loss == losses[2][1]
     encoder, before = AutoModel.from_pretrained(pretrained.path), AutoModel.from_pretrained(options["backbone"])
     assert not torch.equal(encoder.embeddings.word_embeddings.weight, before.embeddings.word_embeddings.weight)
     assert AutoTokenizer.from_pretrained(pretrained.path).get_vocab() == (
@@ -120,145 +118,74 @@ def test_held_out_tokens_are_guessed_better_and_the_auto_classes_load_what_is_wr
 
 
 def test_rows_that_are_equal_count_once(options):
-    pretrained = pretrain(**{**options, "epochs": 1, "parts": [*options["parts"], *options["parts"]]})
-    assert pretrained.rows == len({tuple(ids) for part in options["parts"] for ids in part.encoded["input_ids"]})
+    twice = {"settings": replace(SETTINGS, epochs=1), "texts": [*options["texts"], *options["texts"]]}
+    pretrained = pretrain(**{**options, **twice})
+    assert pretrained.documents == len({tuple(ids) for part in options["texts"] for ids in part.encoded["input_ids"]})
 
 
-def test_batches_of_rows_of_similar_length_come_in_random_order(options, tmp_path):
-    rows = distinct_rows(options["parts"])
-    model = AutoModelForMaskedLM.from_pretrained(options["backbone"])
-    args = TrainingArguments(output_dir=str(tmp_path), per_device_train_batch_size=8, use_cpu=True)
-    collator = DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(options["backbone"]), mlm_probability=0)
-    trainer = module._TokenTrainer(model, args=args, train_dataset=rows, data_collator=collator)
-    loader = trainer.get_train_dataloader()
-    orders = []
-    for epoch in range(2):
-        loader.set_epoch(epoch)
-        batches = [batch["attention_mask"].sum(1) for batch in loader]
-        assert sorted(torch.cat(batches).tolist()) == sorted(rows["length"])
-        assert np.mean([(batch.max() - batch.min()).item() for batch in batches]) < 1.5
-        orders.append([batch.max().item() for batch in batches])
-        rises = np.diff(orders[-1]) > 0
-        assert 0.2 < rises.mean() < 0.8
-    assert orders[0] != orders[1]
+class CutError(Exception):
+    pass
 
 
-def test_logits_of_masked_tokens_alone_give_the_loss_of_all_logits(options, tmp_path):
-    torch.manual_seed(0)
-    model = AutoModelForMaskedLM.from_pretrained(options["backbone"]).eval()
-    ids = torch.randint(4, 60, (5, 9))
-    labels = torch.where(torch.rand(ids.shape) < 0.3, ids, -100)
-    expected = model(input_ids=ids, labels=labels).loss
-    trainer = module._TokenTrainer(model, args=TrainingArguments(str(tmp_path), use_cpu=True))
-    assert trainer._head_selects
-    loss = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()})
-    torch.testing.assert_close(loss, expected)
-    nothing = trainer.compute_loss(model, {"input_ids": ids, "labels": torch.full_like(ids, -100)})
-    assert nothing == 0
+def cut_off(options, *, step=0):
+    """Ends a run at a step, or at its first held-out loss."""
 
-
-def test_the_head_sees_the_same_number_of_tokens_however_many_are_masked(options, tmp_path):
-    torch.manual_seed(0)
-    model = AutoModelForMaskedLM.from_pretrained(options["backbone"]).eval()
-    plain = copy.deepcopy(model)
-    trainer = module._TokenTrainer(model, args=TrainingArguments(str(tmp_path), use_cpu=True))
-    ids = torch.randint(4, 60, (20, 9))
-    for masked in (1, 63, 64, 65, 128):
-        places = torch.randperm(ids.numel())[:masked]
-        labels = torch.full_like(ids, -100).index_put((places // 9, places % 9), ids.flatten()[places])
-        loss, outputs = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()}, return_outputs=True)
-        assert len(outputs.logits) == (64 if masked <= 64 else 128)
-        torch.testing.assert_close(loss, plain(input_ids=ids, labels=labels).loss)
-
-
-def test_the_held_out_loss_is_the_mean_over_masked_tokens_whatever_batches_they_are_in(options, tmp_path):
-    model = AutoModelForMaskedLM.from_pretrained(options["backbone"])
-    with torch.no_grad():
-        model.cls.predictions.bias[7] = 5.0  # so that word 7 costs little, and others much
-    ids = torch.tensor([[2, 7, 7, 7, 7, 3], [2, 7, 7, 7, 9, 3], [2, 7, 7, 9, 9, 3]])
-    labels = torch.full_like(ids, -100)
-    labels[0, 1:5], labels[2, 4] = ids[0, 1:5], 9  # none of the second row
-    rows = [{"input_ids": ids[row], "labels": labels[row]} for row in range(3)]
-    args = TrainingArguments(str(tmp_path), per_device_eval_batch_size=1, use_cpu=True, disable_tqdm=True)
-    expected = copy.deepcopy(model).eval()(input_ids=ids, labels=labels).loss.item()
-    trainer = module._TokenTrainer(model, args=args, eval_dataset=rows)
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
-    with torch.no_grad():
-        model.bert.embeddings.word_embeddings.weight[8] = float("nan")
-    rows.append({"input_ids": torch.full((6,), 8), "labels": torch.full((6,), 8)})
-    assert np.isnan(trainer.evaluate()["eval_loss"])
-
-
-def test_the_held_out_loss_is_of_a_masked_token_even_where_the_first_draws_mask_none(options, tmp_path):
-    draws = []
-
-    def collate(rows):
-        draws.append(rows)
-        ids = torch.tensor([[2, 7, 3]])
-        return {"input_ids": ids, "labels": ids.where(ids == (7 if len(draws) > 2 else 0), -100)}
-
-    model = AutoModelForMaskedLM.from_pretrained(options["backbone"])
-    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True)
-    trainer = module._TokenTrainer(model, args=args, eval_dataset=[{"input_ids": [2, 7, 3]}], data_collator=collate)
-    assert trainer.evaluate()["eval_loss"] > 0
-    assert len(draws) == 3
-    trainer.data_collator = DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(options["backbone"]))
-    trainer.eval_dataset = [{"input_ids": [2, 3]}]
-    with pytest.raises(TrialError, match="the held-out rows must have a token that can be masked"):
-        trainer.evaluate()
-
-
-def cut_off(options, *, after=1):
-    """Ends a run after this epoch."""
-
-    class CutError(Exception):
-        pass
-
-    def cut(epoch, loss):
-        if epoch == after:
+    def cut(progress):
+        if progress.step == step or (progress.held_out and not step):
             raise CutError
 
     with pytest.raises(CutError):
-        pretrain(**{**options, "on_epoch": cut})
+        pretrain(**{**options, "on_progress": cut})
 
 
-def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_as_if_it_had_not_been(options, tmp_path):
-    cut_off(options, after=3)
-    work = options["out"].with_name("adapted.unfinished")
-    newest = max(work.glob("checkpoint-*"), key=lambda folder: int(folder.name.rpartition("-")[2]))
-    half = newest.with_name("checkpoint-999999")  # as left by a kill while saving
-    half.mkdir()
-    assert not options["out"].exists()
-    epochs = []
-    pretrain(**{**options, "on_epoch": lambda epoch, loss: epochs.append(epoch)})
-    assert epochs == [3]
-    pretrain(**{**options, "out": tmp_path / "whole"})
-    resumed, whole = (load_file(folder / "model.safetensors") for folder in (options["out"], tmp_path / "whole"))
-    assert all(torch.equal(weight, whole[name]) for name, weight in resumed.items())
+def held_out(losses):
+    """Collects the held-out losses of a run, by epoch."""
+    return lambda seen: losses.append((seen.epoch, seen.measures["held_out_loss"])) if seen.held_out else None
 
 
-@pytest.mark.parametrize("gains", [True, False])
-def test_a_run_goes_on_in_the_precision_that_it_began_in(options, monkeypatch, gains):
-    seen, made = [], module._training_arguments
+def weights_of(folder):
+    return load_file(folder / "model.safetensors")
 
-    def keep(*args, **keys):
-        seen.append(made(*args, **keys))
-        return seen[-1]
 
-    monkeypatch.setattr(module, "_training_arguments", keep)
+def assert_equal(first, second):
+    assert first.keys() == second.keys()
+    assert all(torch.equal(weight, second[name]) for name, weight in first.items())
+
+
+@pytest.mark.parametrize("objective", ["masked", "electra"])
+def test_a_run_cut_off_within_an_epoch_ends_bit_equal_and_passes_a_damaged_state_over(options, tmp_path, objective):
+    options |= {"objective": objective, "settings": replace(SETTINGS, save_steps=3, log_steps=1)}
+    whole = pretrain(**{**options, "out": tmp_path / "whole"})
+    cut_off(options, step=26)
+    states = options["out"].with_name("adapted.unfinished") / "states"
+    kept = sorted(int(each.name.removeprefix("step-")) for each in states.iterdir())
+    assert kept == [21, 24]
+    (states / "step-24" / "state.pt").write_bytes(b"half")
+    notices, steps = [], []
+    resumed = pretrain(**options, on_notice=notices.append, on_progress=lambda seen: steps.append(seen.step))
+    assert len(notices) == 1
+    assert "step-24 is damaged" in notices[0]
+    assert min(steps) == 22
+    assert resumed.measures == whole.measures
+    assert_equal(weights_of(resumed.path), weights_of(whole.path))
+
+
+def test_a_run_goes_on_in_the_precision_that_it_began_in(options, monkeypatch):
+    seen = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: gains)
-    cut_off(options, after=2)
-    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: not gains)
+    monkeypatch.setattr(loop, "autocast", lambda device, name: seen.append(name) or nullcontext())
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: True)
+    cut_off(options)
+    monkeypatch.setattr(precision, "cpu_gains_from_bf16", lambda: False)
     pretrain(**options)
-    assert [args.bf16 for args in seen] == [gains, gains]
+    assert set(seen) == {"bf16"}
 
 
 def test_a_run_cut_off_while_it_was_written_reports_the_loss_that_it_had(options, monkeypatch):
     losses = []
-    options["on_epoch"] = lambda epoch, loss: losses.append((epoch, loss))
+    options["on_progress"] = held_out(losses)
     with monkeypatch.context() as patched:
-        patched.setattr(module, "whole_folder", fail)
+        patched.setattr(run, "whole_folder", fail)
         with pytest.raises(OSError, match="No space"):
             pretrain(**options)
     assert pretrain(**options).loss == losses[-1][1]
@@ -271,13 +198,13 @@ def fail(*args, **keys):
 
 def test_an_unfinished_run_of_as_many_other_texts_is_not_gone_on_with(options):
     cut_off(options)
-    (part,) = options["parts"]
+    (part,) = options["texts"]
     words = [list(row) for row in part.encoded["input_ids"]]
     next(row for row in words if words.count(row) == 1)[1] = 40  # a token that no other row contains
     changed = replace(part, encoded=datasets.Dataset.from_dict({"input_ids": words, "length": part.lengths}))
     assert len(distinct_rows([changed])) == len(distinct_rows([part]))
     with pytest.raises(StudyError, match="must be begun with the same texts, backbone and settings; got others"):
-        pretrain(**{**options, "parts": [changed]})
+        pretrain(**{**options, "texts": [changed]})
 
 
 def test_an_unfinished_run_of_a_backbone_that_has_changed_is_not_gone_on_with(options):
@@ -286,43 +213,6 @@ def test_an_unfinished_run_of_a_backbone_that_has_changed_is_not_gone_on_with(op
     save_file({name: weight + 1 for name, weight in load_file(weights).items()}, weights, metadata={"format": "pt"})
     with pytest.raises(StudyError, match="must be begun with the same texts, backbone and settings; got others"):
         pretrain(**options)
-
-
-def test_of_several_gpus_one_is_used(options, monkeypatch):
-    class Made(Exception):
-        pass
-
-    class OnTwoGpus(module.TrainingArguments):
-        def __post_init__(self):
-            super().__post_init__()
-            self._n_gpu = 2
-
-    def train(trainer, **unused):
-        assert trainer.args.n_gpu == 1
-        assert trainer._train_batch_size == options["batch_size"]
-        raise Made
-
-    monkeypatch.setattr(module, "TrainingArguments", OnTwoGpus)
-    monkeypatch.setattr(module._TokenTrainer, "train", train)
-    with pytest.raises(Made):
-        pretrain(**options)
-
-
-def test_a_gpu_is_not_waited_for_when_a_batch_is_copied(options, monkeypatch, tmp_path):
-    model, args = (
-        AutoModelForMaskedLM.from_pretrained(options["backbone"]),
-        TrainingArguments(str(tmp_path), use_cpu=True),
-    )
-    trainer = module._TokenTrainer(model, args=args)
-    copies = []
-    monkeypatch.setattr(torch.Tensor, "to", lambda *args, **kwargs: copies.append((*args[1:], kwargs)))
-    trainer._prepare_input({"input_ids": torch.zeros(2)})
-    monkeypatch.setattr(trainer, "args", SimpleNamespace(device=torch.device("cuda")))
-    trainer._prepare_input({"input_ids": torch.zeros(2)})
-    assert copies == [
-        (torch.device("cpu"), {"non_blocking": False}),
-        (torch.device("cuda"), {"non_blocking": True}),
-    ]
 
 
 def test_a_tokenizer_without_a_mask_is_refused(options, backbone):
@@ -340,35 +230,20 @@ def test_the_current_folder_is_not_replaced(options, tmp_path, monkeypatch):
 @pytest.mark.parametrize("rate", [-1.0, 0.0, float("nan"), float("inf")])
 def test_a_learning_rate_that_trains_nothing_is_told_before_a_text_is_read(options, rate):
     with pytest.raises(BackboneError, match="the learning rate must be a finite number above 0; got"):
-        pretrain(**{**options, "learning_rate": rate, "parts": None})
+        pretrain(**{**options, "settings": replace(SETTINGS, learning_rate=rate), "texts": None})
 
 
 def test_a_decoder_learns_the_next_words_and_the_same_call_goes_on_where_it_was_cut_off(options, tmp_path):
     save_decoder(tmp_path / "decoder")
-    options |= {"backbone": str(tmp_path / "decoder"), "epochs": 2}
-    losses: list[float] = []
-    whole = pretrain(**options | {"out": tmp_path / "whole", "on_epoch": lambda _, loss: losses.append(loss)})
-    assert losses[1] < losses[0] - 0.1
+    options |= {"backbone": str(tmp_path / "decoder"), "settings": replace(SETTINGS, epochs=2)}
+    losses = []
+    whole = pretrain(**options | {"out": tmp_path / "whole", "on_progress": held_out(losses)})
+    assert losses[1][1] < losses[0][1] - 0.1
     cut_off(options)
     resumed = pretrain(**options, objective="causal")
     assert resumed.loss == whole.loss
-    states = [load_file(each.path / "model.safetensors") for each in (whole, resumed)]
-    assert all(torch.equal(states[1][name], weight) for name, weight in states[0].items())
+    assert_equal(weights_of(resumed.path), weights_of(whole.path))
     assert AutoModelForCausalLM.from_pretrained(whole.path).config.tie_word_embeddings
-
-
-def test_the_causal_loss_is_that_of_the_model_itself_with_an_end_after_each_row(tmp_path):
-    save_decoder(tmp_path)
-    model, rows = load_language_model(str(tmp_path), "causal"), [[4, 5, 6, 7], [4, 9], [4, 8, 8, 8, 5]]
-    batch = NextTokens(pad=0, end=2, longest=5)([{"input_ids": row} for row in rows])
-    args = TrainingArguments(output_dir=str(tmp_path / "run"), use_cpu=True)
-    loss = module._TokenTrainer(model, args=args).compute_loss(model, dict(batch))
-    sums = []
-    for row in ([4, 5, 6, 7, 2], [4, 9, 2], [4, 8, 8, 8, 5]):
-        ids = torch.tensor([row])
-        model.lm_head._forward_pre_hooks.clear()
-        sums.append(model(ids, labels=ids).loss.item() * (len(row) - 1))
-    assert loss.item() == pytest.approx(sum(sums) / 10, abs=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "objective"), [("bert", "causal"), ("llama", "masked")])
@@ -380,3 +255,16 @@ def test_an_objective_that_the_backbone_has_no_form_for_is_refused(options, tmp_
         AutoTokenizer.from_pretrained(options["backbone"], eos_token="[SEP]").save_pretrained(options["backbone"])
     with pytest.raises(BackboneError, match=f"must have a form that guesses .*; got {kind}; name a"):
         pretrain(**options, objective=objective)
+
+
+def test_a_run_is_logged_to_mlflow_with_the_losses_of_both_models(options, tmp_path):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    options |= {"objective": "electra", "settings": replace(SETTINGS, epochs=1, log_steps=1)}
+    made = pretrain(**options, make_tracker=lambda run: MlflowTracker(uri, experiment="adapted", owner=run))
+    (run,) = MlflowClient(uri).search_runs([MlflowClient(uri).get_experiment_by_name("adapted").experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["objective"] == "electra"
+    assert run.data.metrics["held_out_loss"] == pytest.approx(made.loss)
+    assert run.data.metrics["final_held_out_loss"] == pytest.approx(made.loss)
+    expected = {"generator_loss", "discriminator_accuracy", "learning_rate", "tokens_per_second", "loss"}
+    assert expected <= run.data.metrics.keys()

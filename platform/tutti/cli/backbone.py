@@ -1,10 +1,10 @@
-"""``tutti backbone``: makes a small backbone with random weights, or continues pretraining one on a study's texts."""
+"""``tutti backbone``: makes a small backbone with random weights, or pretrains one on texts."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,13 +14,17 @@ from tutti.modeling.new_tokenizer import TokenizerKind
 from tutti.workflows.console import console
 from tutti.workflows.study import Study
 
+Objective = Literal["masked", "electra", "causal"]
+DocumentEnd = Literal["line", "blank-line"]
+
 
 def new(
     texts: Annotated[list[Path], typer.Option("--texts", metavar="FILE...", help="Text files; may be repeated.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write it.", callback=local)],
     size: Annotated[Size, typer.Option("--size")] = "tiny",
     architecture: Annotated[
-        Architecture, typer.Option("--architecture", help="A BERT encoder, or a Llama decoder.")
+        Architecture,
+        typer.Option("--architecture", help="A BERT encoder, an ELECTRA discriminator, or a Llama decoder."),
     ] = "encoder",
     tokenizer: Annotated[
         TokenizerKind | None,
@@ -38,7 +42,7 @@ def new(
     """Makes a tokenizer from texts and a backbone with random weights, which `backbone: DIR` of a study file takes.
 
     Sizes, with a vocabulary of 6,000: tiny (2 layers of 128, 1.2 million weights), mini (4 of 256, 4.8 million), small
-    (6 of 384, 13 million).
+    (6 of 384, 13 million); of electra also those published, electra-small, electra-base and electra-large.
 
     Example: `tutti backbone new --texts data/OCNLI_train.csv data/TNEWS_train.csv --size mini --out backbone`
     """
@@ -56,35 +60,130 @@ def new(
 
 
 def pretrain(
-    study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="Its backbone and the texts of its tasks.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write the new backbone.", callback=local)],
-    epochs: Annotated[int, typer.Option("--epochs", min=1)] = 10,
-    learning_rate: Annotated[
-        float, typer.Option("--learning-rate", help="1e-3 suits random weights, 2e-3 those of size tiny.")
-    ] = 1e-4,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows a step.")] = 64,
-    objective: Annotated[
-        Literal["masked", "causal"] | None,
-        typer.Option("--objective", help="Guess masked tokens, or the next ones. By default what the backbone can."),
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[STUDY.yaml]", help="Its backbone and the texts of its tasks; or further text files."),
     ] = None,
+    texts: Annotated[
+        list[Path] | None,
+        typer.Option("--texts", metavar="FILE...", help="Text, CSV, TSV, JSON Lines or Parquet; may be repeated."),
+    ] = None,
+    backbone: Annotated[str | None, typer.Option("--backbone", help="With --texts: what to go on from.")] = None,
+    objective: Annotated[
+        Objective | None,
+        typer.Option(
+            "--objective",
+            help="Guess masked tokens, tell replaced ones, or guess the next ones. By default what the backbone can.",
+        ),
+    ] = None,
+    epochs: Annotated[int, typer.Option("--epochs", min=1)] = 10,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="In place of epochs.")] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--learning-rate",
+            help="By default 1e-4, with electra 5e-4. 1e-3 suits random weights, 2e-3 those of size tiny.",
+        ),
+    ] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows of a batch.")] = 64,
+    accumulation: Annotated[int, typer.Option("--accumulation", min=1, help="Batches of a step.")] = 1,
+    warmup: Annotated[float, typer.Option("--warmup", help="Share of the steps; from 1 on, their number.")] = 0.06,
+    weight_decay: Annotated[float, typer.Option("--weight-decay")] = 0.01,
+    adam_epsilon: Annotated[float, typer.Option("--adam-epsilon")] = 1e-6,
+    max_grad_norm: Annotated[float, typer.Option("--max-grad-norm", help="0 for no clipping.")] = 1.0,
+    mask_share: Annotated[
+        float | None, typer.Option("--mask-share", help="By default 0.15, with a large ELECTRA 0.25.")
+    ] = None,
+    whole_words: Annotated[bool, typer.Option("--whole-words", help="Mask whole words.")] = False,
+    spans: Annotated[bool, typer.Option("--spans", help="Mask spans of words, as SpanBERT does.")] = False,
+    all_masks: Annotated[
+        bool, typer.Option("--all-masks", help="Replace each chosen token by the mask, not 80% of them.")
+    ] = False,
+    generator_size: Annotated[
+        float, typer.Option("--generator-size", help="The width of ELECTRA's generator, of the discriminator's.")
+    ] = 0.25,
+    discriminator_weight: Annotated[float, typer.Option("--discriminator-weight")] = 50.0,
+    max_length: Annotated[int, typer.Option("--max-length", help="With --texts: most tokens of a row.")] = 128,
+    columns: Annotated[
+        list[str] | None, typer.Option("--columns", help="With --texts: columns that hold texts, by default text.")
+    ] = None,
+    documents: Annotated[
+        DocumentEnd, typer.Option("--documents", help="With --texts: what ends a document of a plain text file.")
+    ] = "line",
+    pack: Annotated[
+        bool, typer.Option("--pack/--by-document", help="With --texts: fill rows across documents, or not.")
+    ] = True,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", metavar="DIR", help="With --texts: keeps tokenized texts.", callback=local)
+    ] = None,
+    processes: Annotated[int, typer.Option("--processes", min=1, help="With --texts: that tokenize.")] = (
+        os.cpu_count() or 1
+    ),
+    save_steps: Annotated[int, typer.Option("--save-steps", min=0, help="Save a state every so many steps.")] = 0,
+    save_minutes: Annotated[float, typer.Option("--save-minutes", help="Save a state as often as this.")] = 10.0,
+    evaluate_steps: Annotated[
+        int, typer.Option("--evaluate-steps", min=0, help="Also measure the held-out loss every so many steps.")
+    ] = 0,
+    log_steps: Annotated[int, typer.Option("--log-steps", min=1, help="Tell progress every so many steps.")] = 50,
+    tracking: Annotated[
+        str | None,
+        typer.Option("--tracking", help="MLflow's URI, by default $MLFLOW_TRACKING_URI, else a file in OUT.tracking."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="With --texts.")] = 0,
     overrides: Overrides = None,
 ) -> None:
-    """Goes on pretraining a backbone on the texts of a study: an encoder learns to guess masked tokens, a decoder the
-    next ones. No label is used.
+    """Goes on pretraining a backbone on the texts of a study, or on text files. No label is used.
 
-    All texts are read, those to predict and those without labels too. What is written, `backbone: DIR` of a study file
-    takes. The same command goes on where it was cut off.
+    An encoder learns to guess masked tokens or, as ELECTRA, to tell which ones a small generator replaced; a decoder
+    learns to guess the next ones. Of a study all texts are read, those to predict and those without labels too. What is
+    written, `backbone: DIR` of a study file takes. The same command goes on where it was cut off.
 
     Example: `tutti backbone pretrain chinese_trio.yaml --out adapted --epochs 20`
+
+    Example: `tutti backbone pretrain --texts news.txt.gz --backbone small --objective electra --out pretrained`
     """
     from tutti.cluster.connect import TORCH_ENVIRONMENT
 
     for name, value in TORCH_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    with interruptible(lambda _: "Interrupted; the same command continues after the last whole epoch."):
-        opened = Study(study, overrides=overrides or ())
-        made = opened.pretrain(
-            out, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size, objective=objective
-        )
-    console.print(f"wrote {made.path}: {made.rows:,} different texts, held-out loss {made.loss:.3f}")
+    from tutti.training.pretraining.settings import Settings
+    from tutti.workflows.pretraining import check_sources, pretrain_texts
+
+    settings = Settings(
+        epochs=epochs,
+        steps=steps,
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        accumulation=accumulation,
+        warmup=warmup,
+        weight_decay=weight_decay,
+        adam_epsilon=adam_epsilon,
+        max_grad_norm=max_grad_norm,
+        mask_share=mask_share,
+        masks="spans" if spans else "whole-words" if whole_words else "tokens",
+        all_masks=all_masks,
+        generator_size=generator_size,
+        discriminator_weight=discriminator_weight,
+        seed=seed,
+        save_steps=save_steps,
+        save_minutes=save_minutes,
+        evaluate_steps=evaluate_steps,
+        log_steps=log_steps,
+    )
+    options: dict[str, Any] = {"settings": settings, "objective": objective, "tracking": tracking}
+    check_sources(files or (), texts=texts, backbone=backbone)
+    with interruptible(lambda _: "Interrupted; the same command continues after the last saved state."):
+        if texts and backbone:
+            from tutti.data.corpus import CorpusOptions
+            from tutti.training.pretraining.run import TextFiles
+
+            corpus = CorpusOptions(
+                columns=tuple(columns or ["text"]), end=documents, max_length=max_length, packed=pack
+            )
+            sources = TextFiles((*texts, *(files or ())), corpus, cache=cache, processes=processes)
+            made = pretrain_texts(sources, backbone, out, **options)
+        else:
+            made = Study((files or [])[0], overrides=overrides or ()).pretrain(out, **options)
+    console.print(f"wrote {made.path}: {made.documents:,} different texts, held-out loss {made.loss:.3f}")
     console.print(f"Next: `backbone: {made.path}` in the study file")

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from tutti.config.study import Cleaning, Split
+from tutti.data.class_order import check_order
 from tutti.data.clean import clean_text, drop_duplicates, have_texts_of, text_columns
 from tutti.data.each import each
 from tutti.data.hold_out import TaskRows, hold_out
@@ -25,9 +26,7 @@ from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
 from tutti.files import sha256_of
 from tutti.tasks.build import TaskSpec, numbering_note
 from tutti.tasks.kinds.cells import LabelCells
-from tutti.tasks.kinds.classes import has_own_order
 from tutti.tasks.kinds.columns import in_frame, of_frame
-from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.soft import PROBABILITY
 from tutti.tasks.layouts.table import Table
@@ -192,7 +191,7 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     kind, held_out = spec.kind, parts.pop("validation", None)
     cells = train["label"][~_is_soft(train)]
     names = kind.names_of(cells, spec.order or spec.layout.class_order(spec.sources["train"]))
-    _check_order(spec, kind, names)
+    check_order(spec, names)
     _check_labels(spec, _label_cells(spec, train, held_out), names, soft)
     if kind.exclusive:
         notices += odd_labels(cells, source=spec.layout.origin(spec.sources["train"]))
@@ -204,18 +203,6 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
         held_out = in_frame(held_out, kind.parse(held_out["label"].tolist(), names))
         notices += _leak_notices(spec, train[~train["extra"]], held_out)
     return TaskRows(spec.name, kind, names, train, held_out), parts, notices
-
-
-def _check_order(spec: TaskSpec, kind: Kind, names: Sequence[str]) -> None:
-    """Checks that classes with an order have it from the study file, from the data set, or by what they are."""
-    what, remedy = f"tasks.{spec.name}.ordered", "write it like `ordered: [low, medium, high]`"
-    if spec.order and set(spec.order) != set(names):
-        rule = f"list the classes of {spec.layout.origin(spec.sources['train'])}, {', '.join(names)}"
-        raise ConfigError(Fault(what, rule, ", ".join(spec.order), "correct the list"))
-    told = spec.order or spec.layout.class_order(spec.sources["train"])
-    if kind.needs_order and not told and not has_own_order(names):
-        rule = "list the classes from low to high, since they are words"
-        raise ConfigError(Fault(what, rule, f"true, with {', '.join(map(repr, names[:5]))}", remedy))
 
 
 def _label_column(spec: TaskSpec) -> str:

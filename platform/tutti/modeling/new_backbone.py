@@ -14,12 +14,13 @@ from tutti.modeling.new_tokenizer import TokenizerKind, train_tokenizer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Size = Literal["tiny", "mini", "small"]
-Architecture = Literal["encoder", "decoder"]
+Size = Literal["tiny", "mini", "small", "electra-small", "electra-base", "electra-large"]
+Architecture = Literal["encoder", "electra", "decoder"]
 SMALLEST_VOCABULARY = 100
-LONGEST_INPUT: dict[Architecture, int] = {"encoder": 512, "decoder": 2048}  # tokens
+LONGEST_INPUT: dict[Architecture, int] = {"encoder": 512, "electra": 512, "decoder": 2048}  # tokens
 _TOKENIZERS: dict[Architecture, tuple[TokenizerKind, ...]] = {  # the default first
     "encoder": ("wordpiece", "unigram"),
+    "electra": ("wordpiece", "unigram"),
     "decoder": ("bytes",),
 }
 
@@ -27,12 +28,14 @@ _TOKENIZERS: dict[Architecture, tuple[TokenizerKind, ...]] = {  # the default fi
 @dataclass(frozen=True)
 class Shape:
     """The layers, hidden width and attention heads of a size. The feed-forward layer is 4 times as wide; a decoder's,
-    which has three matrices in place of two, 8/3 times, so that sizes have about equal numbers of weights.
+    which has three matrices in place of two, 8/3 times, so that sizes have about equal numbers of weights. ELECTRA's
+    tables are as wide as ``embedding``, by default as ``hidden``.
     """
 
     layers: int
     hidden: int
     heads: int
+    embedding: int | None = None
 
 
 # Tiny and mini follow Turc et al. 2019 (arXiv 1908.08962), small follows MiniLM-L6 (arXiv 2002.10957), each with
@@ -41,6 +44,10 @@ SIZES: dict[str, Shape] = {
     "tiny": Shape(layers=2, hidden=128, heads=2),
     "mini": Shape(layers=4, hidden=256, heads=4),
     "small": Shape(layers=6, hidden=384, heads=6),
+    # Discriminators as published (arXiv 2003.10555).
+    "electra-small": Shape(layers=12, hidden=256, heads=4, embedding=128),
+    "electra-base": Shape(layers=12, hidden=768, heads=12),
+    "electra-large": Shape(layers=24, hidden=1024, heads=16),
 }
 
 
@@ -63,8 +70,8 @@ def new_backbone(
     tokenizer: TokenizerKind | None = None,
     vocabulary: int = 6_000,
 ) -> NewBackbone:
-    """Trains a tokenizer on ``texts`` and saves it to ``out`` with a randomly initialised BERT encoder, or a Llama
-    decoder with its language-model head, which shares the table of words.
+    """Trains a tokenizer on ``texts`` and saves it to ``out`` with a randomly initialised BERT encoder, an ELECTRA
+    discriminator, or a Llama decoder with its language-model head, which shares the table of words.
 
     Every line of a file is text, and tabs count as white space, so task files can be used unchanged. The same files
     and options give the same folder.
@@ -77,7 +84,7 @@ def new_backbone(
 
     Raises:
         BackboneError: if a text file is missing or not UTF-8, all files are empty, ``out`` is not empty or cannot be
-            replaced, or the tokenizer is not one for the architecture.
+            replaced, or the tokenizer or the size is not one for the architecture.
         StorageError: if the folder cannot be written.
     """
     kinds = _TOKENIZERS[architecture]
@@ -85,6 +92,10 @@ def new_backbone(
     if kind not in kinds:
         rule, remedy = f"be {' or '.join(kinds)} for a new {architecture}", "leave it out"
         raise BackboneError(Fault("the tokenizer", rule, kind, remedy))
+    if size.startswith("electra-") and architecture != "electra":
+        raise BackboneError(
+            Fault("--size", f"be tiny, mini or small for a new {architecture}", size, "name one of them")
+        )
     _check(texts, out)
 
     import torch
@@ -96,7 +107,7 @@ def new_backbone(
     trained = train_tokenizer(_lines(texts), kind=kind, vocabulary=vocabulary, longest_input=longest)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = _decoder(trained, SIZES[size]) if architecture == "decoder" else _encoder(trained, SIZES[size])
+        model = {"encoder": _encoder, "electra": _electra, "decoder": _decoder}[architecture](trained, SIZES[size])
     with tensor_faults(out), whole_folder(out) as folder, no_progress_bars():
         model.save_pretrained(folder)
         trained.save_pretrained(folder)
@@ -116,6 +127,22 @@ def _encoder(tokenizer: Any, shape: Shape) -> PreTrainedModel:
         pad_token_id=tokenizer.pad_token_id,
     )
     return BertModel(config)
+
+
+def _electra(tokenizer: Any, shape: Shape) -> PreTrainedModel:
+    from transformers import ElectraConfig, ElectraForPreTraining
+
+    config = ElectraConfig(
+        vocab_size=len(tokenizer),
+        embedding_size=shape.embedding or shape.hidden,
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.hidden,
+        num_attention_heads=shape.heads,
+        intermediate_size=4 * shape.hidden,
+        max_position_embeddings=LONGEST_INPUT["electra"],
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return ElectraForPreTraining(config)
 
 
 def _decoder(tokenizer: Any, shape: Shape) -> PreTrainedModel:

@@ -18,10 +18,10 @@ from tutti.workflows import report as _report
 from tutti.workflows import soup as _soup
 from tutti.workflows import stores
 from tutti.workflows import trials as _trials
-from tutti.workflows.backbone import pretrain_backbone
 from tutti.workflows.base import StudyBase, open_stored
 from tutti.workflows.console import console as shared_console
 from tutti.workflows.console import quiet_console
+from tutti.workflows.pretraining import pretrain_backbone
 from tutti.workflows.pseudo import pseudo_labels as _pseudo_labels
 from tutti.workflows.round import run_rounds
 from tutti.workflows.scores import add_public_score as _add_public_score

@@ -168,7 +168,8 @@ class Card:
     def remarks(self) -> tuple[str, ...]:
         """Caveats that belong beside the numbers, one sentence each."""
         few = [f"{task.task} ({task.rows['validation']} in all)" for task in self.tasks if task.score is None]
-        unscored = f"Too few validation rows of different texts or groups to score on, fewer than {MIN_TEXTS_NESTED}: {', '.join(few)}."
+        unscored = "Too few validation rows of different texts or groups to score on"
+        unscored += f", fewer than {MIN_TEXTS_NESTED}: {', '.join(few)}."
         alone = (
             f"The best trial in {graded.task} does not vote and has no predictions for {graded.part}: "
             "it has no score there."

@@ -1,18 +1,16 @@
-"""Backbones with their language-model heads, and what such a head learns: masked tokens, or the next ones."""
+"""Backbones with their language-model heads, which guess masked tokens or the next ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
-    DataCollatorForLanguageModeling,
     PreTrainedModel,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
@@ -20,66 +18,74 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from tutti.errors import BackboneError, Fault, first_line
 from tutti.modeling.decoders import is_decoder
 from tutti.modeling.model import check_backbone_folder, check_complete, no_progress_bars
+from tutti.training.pretraining.settings import ObjectiveName
 
-Objective = Literal["masked", "causal"]
-MASKED_SHARE = 0.15  # of the tokens, as in BERT
-IGNORED = -100  # the label of a token that is not to be predicted
+# Modules that map each token vector to logits, or to what logits are made from, in BERT- and RoBERTa-like encoders,
+# decoders and ELECTRA's generator.
+_HEADS = ("cls", "lm_head", "generator_predictions")
+LanguageModel = Literal["masked", "causal"]
 _REMEDIES = {"masked": "name an encoder such as BERT or RoBERTa", "causal": "name a decoder such as Qwen2 or Llama"}
 
 
-def make_collator(objective: Objective, tokenizer: Any, *, longest: int) -> Callable[[Sequence[Any]], dict[str, Any]]:
-    """Makes batches of rows for an objective, each with ``labels``: what to predict at each token.
-
-    Args:
-        longest: of all rows, in tokens. Rows of this length may have been cut, so a decoder learns no end of them.
+def check_has_token(tokenizer: Any, objective: ObjectiveName) -> None:
+    """Checks that a tokenizer has what an objective needs: a mask, or an end of text.
 
     Raises:
-        BackboneError: if the tokenizer has no mask token, or no token for the end of a text.
+        BackboneError: if it has not.
     """
-    name = "mask_token" if objective == "masked" else "eos_token"
+    name = "eos_token" if objective == "causal" else "mask_token"
     if getattr(tokenizer, name) is None:
         what, rule = f"the tokenizer of {tokenizer.name_or_path}", f"have a {name.replace('_', ' ')}"
-        raise BackboneError(Fault(what, rule, "none", _REMEDIES[objective]))
-    if objective == "masked":
-        return DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASKED_SHARE)
-    return NextTokens(pad=tokenizer.pad_token_id, end=tokenizer.eos_token_id, longest=longest)
+        raise BackboneError(Fault(what, rule, "none", _REMEDIES["causal" if objective == "causal" else "masked"]))
 
 
-class NextTokens:
-    """Pads rows, after an ``end`` where one is missing, and labels each token with the one after it.
-
-    >>> batch = NextTokens(pad=0, end=9, longest=4)([{"input_ids": [1, 5, 6]}, {"input_ids": [1, 2, 3, 4]}])
-    >>> batch["input_ids"].tolist(), batch["labels"].tolist()
-    ([[1, 5, 6, 9], [1, 2, 3, 4]], [[5, 6, 9, -100], [2, 3, 4, -100]])
+class SelectedLogits:
+    """Computes logits for some tokens alone: with a small encoder, of whose tokens few are masked, the head takes
+    longer than all layers together.
     """
 
-    def __init__(self, *, pad: int, end: int, longest: int) -> None:
-        self._pad, self._end, self._longest = pad, end, longest
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._selected: Tensor | None = None  # outside of a call the model computes all logits
+        head = next((module for name, module in model.named_children() if name in _HEADS), None)
+        self.head_selects = head is not None
+        if head is not None:  # these heads compute each token independently
+            head.register_forward_pre_hook(self._take)
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """``input_ids``, ``attention_mask`` and ``labels``, each ``(rows, tokens)`` int64."""
-        texts = [torch.tensor(self._ended([*row["input_ids"]])) for row in rows]
-        following = [nn.functional.pad(text[1:], (0, 1), value=IGNORED) for text in texts]
-        return {
-            "input_ids": pad_sequence(texts, batch_first=True, padding_value=self._pad),
-            "attention_mask": pad_sequence([torch.ones_like(text) for text in texts], batch_first=True),
-            "labels": pad_sequence(following, batch_first=True, padding_value=IGNORED),
-        }
+    def __call__(self, inputs: Mapping[str, Tensor], selected: Tensor) -> Tensor:
+        """``(selected, vocabulary)`` logits.
 
-    def _ended(self, ids: list[int]) -> list[int]:
-        return ids if len(ids) >= self._longest or ids[-1:] == [self._end] else [*ids, self._end]
+        Args:
+            selected: ``(selected,)`` int64 indices into the flat batch.
+        """
+        self._selected = selected
+        try:
+            logits: Tensor = self._model(**inputs).logits
+        finally:
+            self._selected = None
+        return logits if self.head_selects else logits.flatten(0, 1)[selected]
+
+    def _take(self, head: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return inputs if self._selected is None else (inputs[0].flatten(0, 1)[self._selected], *inputs[1:])
 
 
-def objective_of(backbone: str) -> Objective:
-    """What the backbone can learn from texts alone: ``causal`` for a decoder, ``masked`` for an encoder.
+def objective_of(backbone: str) -> ObjectiveName:
+    """What the backbone can learn from texts alone: ``causal`` for a decoder, ``electra`` for one of its kind,
+    ``masked`` for another encoder.
 
     Raises:
         BackboneError: if it does not load.
     """
-    return "causal" if is_decoder(_config(backbone)) else "masked"
+    config = config_of(backbone)
+    return "causal" if is_decoder(config) else "electra" if config.model_type == "electra" else "masked"
 
 
-def _config(backbone: str) -> Any:
+def config_of(backbone: str) -> Any:
+    """The configuration of a backbone.
+
+    Raises:
+        BackboneError: if it does not load.
+    """
     check_backbone_folder(backbone)
     try:
         return AutoConfig.from_pretrained(backbone, trust_remote_code=False)
@@ -92,13 +98,13 @@ def _not_loaded(backbone: str, error: Exception) -> BackboneError:
     return BackboneError(Fault(f"the backbone {backbone!r}", "load", first_line(error).rstrip("."), remedy))
 
 
-def load_language_model(backbone: str, objective: Objective) -> PreTrainedModel:
+def load_language_model(backbone: str, objective: LanguageModel) -> PreTrainedModel:
     """The backbone with its language-model head, in float32; a head that its files lack is new.
 
     Raises:
         BackboneError: if the backbone does not load, lacks weights, or has no form for the objective.
     """
-    config = _config(backbone)
+    config = config_of(backbone)
     fits = is_decoder(config) if objective == "causal" else type(config) in MODEL_FOR_MASKED_LM_MAPPING
     if not fits:
         rule = f"have a form that guesses {'the next token' if objective == 'causal' else 'masked tokens'}"

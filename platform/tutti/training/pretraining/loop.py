@@ -1,0 +1,245 @@
+"""The loop that trains any objective: every step depends on seed and step alone, so a resumed run is bit-equal."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tutti.data.corpus import Corpus
+from tutti.errors import Fault, TrialError
+from tutti.training.machine.cpu import eager_attention, quick_masks, slow_attention
+from tutti.training.machine.gpu import without_asking_for_padding
+from tutti.training.machine.precision import autocast
+from tutti.training.pretraining.batches import Order, read_batch
+from tutti.training.pretraining.objective import Inputs, Objective, Outcome
+from tutti.training.pretraining.settings import Settings
+from tutti.training.pretraining.states import States
+
+_EVALUATION = 2**31  # in place of a step, in the seeds of held-out masks
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run tells now and then.
+
+    Attributes:
+        step, steps: optimizer steps taken, and their number in all.
+        epoch: passes over the texts, with the fraction of the present one.
+        measures: means since the last report: losses and accuracies, the learning rate and tokens a second; or, of
+            held-out rows, all with ``held_out_`` in front.
+        held_out: whether these are of held-out rows.
+        seconds_left: as estimated by the speed so far.
+    """
+
+    step: int
+    steps: int
+    epoch: float
+    measures: Mapping[str, float]
+    held_out: bool
+    seconds_left: float
+
+
+class Means:
+    """Means of measures over batches; reading them waits for the device, adding to them does not."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def add(self, sums: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        for name, (value, count) in sums.items():
+            before, number = self._sums.get(name, (0.0, 0))
+            self._sums[name] = before + value.double(), number + count
+
+    def take(self) -> dict[str, float]:
+        """The means, without measures of nothing; afterwards there are none."""
+        means = {name: (value / count).item() for name, (value, count) in self._sums.items() if count}
+        self._sums = {}
+        return means
+
+
+@dataclass(eq=False)
+class Loop:
+    """Trains an objective on a corpus, on one device.
+
+    Args:
+        states: where states are, and are saved.
+        precision: as of ``tutti.training.machine.precision``.
+    """
+
+    objective: Objective
+    corpus: Corpus
+    settings: Settings
+    states: States
+    device: torch.device
+    precision: str
+    pad: int
+    report: Callable[[Progress], None] = lambda progress: None
+    _step: int = field(default=0, init=False)
+    _seconds_per_step: float = field(default=math.nan, init=False)
+
+    def __post_init__(self) -> None:
+        module = self.objective.module.to(self.device)
+        self._optimizer = _optimizer(module, self.settings, self.device)
+        self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
+        self._order = Order(self.corpus.train, batch_size=self.settings.batch_size, seed=self.settings.seed)
+        self._per_epoch = -(-len(self._order) // self.settings.accumulation)
+        self.steps = self.settings.steps or self.settings.epochs * self._per_epoch
+        on_cpu = self.device.type == "cpu"
+        # Without autocast, attention in float32 is as fast either way.
+        self._slow = slow_attention(module) if on_cpu and self.precision == "bf16" else []
+        self._quick = quick_masks if on_cpu else nullcontext
+
+    def train(self) -> dict[str, float]:
+        """Takes all steps that are left, and returns the last held-out measures, with ``held_out_loss``.
+
+        Raises:
+            TrialError: if a loss is not finite, or no token of the held-out rows can be masked.
+            StorageError: if a state cannot be written.
+        """
+        measures = self._restore()
+        with self._quick():
+            while self._step < self.steps:
+                measures = self._epoch() or measures
+        return measures or self._evaluate()
+
+    def _restore(self) -> dict[str, float] | None:
+        """Goes on from the newest state. One at the end of an epoch is evaluated, as it may not have been."""
+        if (state := self.states.newest()) is None:
+            return None
+        self.objective.module.load_state_dict(state["module"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._scaler.load_state_dict(state["scaler"])
+        self._step = state["step"]
+        return self._evaluate() if self._due() else None
+
+    def _epoch(self) -> dict[str, float] | None:
+        """Takes the steps that are left of this epoch."""
+        settings, means, measures = self.settings, Means(), None
+        epoch, done = divmod(self._step, self._per_epoch)
+        batches = self._order.epoch(epoch)
+        saved = reported = time.monotonic()
+        tokens = first = 0
+        for number in range(done, min(self._per_epoch, done + self.steps - self._step)):
+            chunk = batches[number * settings.accumulation : (number + 1) * settings.accumulation]
+            tokens += self._take_step(chunk, means)
+            first += 1
+            now = time.monotonic()
+            ends = number + 1 == self._per_epoch or self._step == self.steps
+            saves = ends or _is_multiple(self._step, settings.save_steps) or now - saved >= 60 * settings.save_minutes
+            if saves or _is_multiple(self._step, settings.log_steps):  # which looks whether the loss is finite
+                self._report(means.take(), seconds=now - reported, tokens=tokens, steps=first)
+                reported, tokens, first = now, 0, 0
+            if saves:
+                self._save()
+                saved = time.monotonic()
+            if self._due():
+                measures = self._evaluate()
+            reported += time.monotonic() - now  # none of this is time of training
+        return measures
+
+    def _due(self) -> bool:
+        """Whether the held-out loss is measured after this step."""
+        ends = _is_multiple(self._step, self._per_epoch) or self._step == self.steps
+        return ends or _is_multiple(self._step, self.settings.evaluate_steps)
+
+    def _take_step(self, batches: Iterable[np.ndarray], means: Means) -> int:
+        """One step of the optimizer. Returns the number of tokens, without padding."""
+        module, tokens = self.objective.module.train(), 0
+        rate = self.settings.rate(self._step, self.steps)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        batches = list(batches)
+        for part, rows in enumerate(batches):
+            batch = read_batch(self.corpus.train, rows, pad=self.pad)
+            _seed(self.settings.seed, self._step, part)
+            outcome = self._outcome(self.objective.draw(batch))
+            self._scaler.scale(outcome.loss / len(batches)).backward()
+            means.add(outcome.sums)
+            tokens += int(batch.is_token.sum())
+        self._scaler.unscale_(self._optimizer)
+        if self.settings.max_grad_norm:
+            nn.utils.clip_grad_norm_(module.parameters(), self.settings.max_grad_norm)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._step += 1
+        return tokens
+
+    def _outcome(self, inputs: Inputs) -> Outcome:
+        mask = inputs.get("attention_mask")
+        asks_nothing = without_asking_for_padding(mask, self.device)
+        on_device = {name: each.to(self.device, non_blocking=True) for name, each in inputs.items()}
+        training = eager_attention(self._slow) if self.objective.module.training else nullcontext()
+        with autocast(self.device, self.precision), training, asks_nothing:
+            return self.objective.outcome(on_device)
+
+    @torch.no_grad()
+    def _evaluate(self) -> dict[str, float]:
+        """The measures of the held-out rows. Their masks are the same each time: losses differ by what was learnt.
+
+        Raises:
+            TrialError: if no token can be masked, or the loss is not finite.
+        """
+        self.objective.module.eval()
+        order, means = Order(self.corpus.held_out, batch_size=self.settings.batch_size, seed=0), Means()
+        for part, rows in enumerate(order.epoch(0)):
+            batch = read_batch(self.corpus.held_out, rows, pad=self.pad)
+            _seed(self.settings.seed, _EVALUATION, part)
+            means.add(self._outcome(self.objective.draw(batch)).sums)
+        taken = means.take()
+        try:
+            loss = self.objective.loss(taken)
+        except KeyError as error:
+            rule, remedy = "have a token that can be masked", "add rows with words that the backbone's tokenizer knows"
+            raise TrialError(Fault("the held-out rows", rule, "none", remedy)) from error
+        if not math.isfinite(loss):
+            raise TrialError(Fault("the held-out loss", "be finite", str(loss), "lower the learning rate"))
+        measures = {f"held_out_{name}": value for name, value in {**taken, "loss": loss}.items()}
+        self.report(self._progress(measures, held_out=True))
+        return measures
+
+    def _report(self, means: dict[str, float], *, seconds: float, tokens: int, steps: int) -> None:
+        try:
+            loss = self.objective.loss(means)
+        except KeyError:  # of nothing, in rows of special tokens alone
+            loss = 0.0
+        if not math.isfinite(loss):
+            where = f"the loss near step {self._step}"
+            raise TrialError(Fault(where, "be finite", str(loss), "lower the learning rate"))
+        self._seconds_per_step = seconds / max(1, steps)
+        means |= {"loss": loss, "learning_rate": self._optimizer.param_groups[0]["lr"]}
+        means["tokens_per_second"] = tokens / max(seconds, 1e-9)
+        self.report(self._progress(means, held_out=False))
+
+    def _progress(self, measures: Mapping[str, float], *, held_out: bool) -> Progress:
+        left = (self.steps - self._step) * self._seconds_per_step
+        return Progress(self._step, self.steps, self._step / self._per_epoch, measures, held_out, left)
+
+    def _save(self) -> None:
+        state = {"module": self.objective.module.state_dict(), "optimizer": self._optimizer.state_dict()}
+        self.states.save(self._step, {**state, "scaler": self._scaler.state_dict()})
+
+
+def _optimizer(module: nn.Module, settings: Settings, device: torch.device) -> torch.optim.AdamW:
+    parameters = [each for each in module.parameters() if each.requires_grad]  # tied ones come once
+    groups = [
+        {"params": [each for each in parameters if each.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, eps=settings.adam_epsilon, fused=True)
+
+
+def _is_multiple(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _seed(*numbers: int) -> None:
+    """Seeds torch, on every device: masks and dropout of a step depend on its number and not on the steps before."""
+    torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1))
