@@ -29,7 +29,7 @@ HEAVY = {
     "mlflow": {"tracking"},
 }
 INNER_FLOORS = {
-    "training": ("machine", "keys", "tricks", "loop"),
+    "training": ("machine", "keys", "tricks", "loop", "pretraining"),
     "orchestration": ("upkeep", "before", "broker", "worker", "after", "driver"),
     "outputs": ("submission", "election", "pseudo", "report"),
 }

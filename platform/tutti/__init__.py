@@ -1,7 +1,4 @@
-"""Tutti tunes many fine-tuned text encoders and decoders on a Ray cluster and lets the best of them vote.
-
-``Study`` and ``open`` are where to begin; docs/python.md walks through them.
-"""
+"""Tutti tunes many fine-tuned text encoders and decoders on a Ray cluster; begin with ``Study`` and docs/python.md."""
 
 import logging
 from typing import TYPE_CHECKING, Any

@@ -297,5 +297,5 @@ def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder)
 
 def test_an_ensemble_of_too_few_validation_rows_says_that_it_has_no_score(folder):
     result = run(folder, "ensemble studies/moods", code=0).out
-    assert "Too few validation rows of different texts to score on, fewer than 25: mood (3 in all)." in result
+    assert "Too few validation rows of different texts or groups to score on, fewer than 25: mood (3 in all)." in result
     assert "±" not in result

@@ -16,7 +16,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
 from tutti.config.study import StudyConfig, Tracking
 from tutti.data.prepared import Prepared
-from tutti.errors import ClaimLostError, ClusterError, ConfigError, Fault, StorageError, TrialError
+from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError, TrialError
 from tutti.orchestration.driver.study import StudyOutcome
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
@@ -259,23 +259,6 @@ def test_what_defines_a_study_s_results_may_not_change(tmp_path):
         "training.learning_rate": (1e-3, 2e-3),
         "training.pooling": ("cls", None),
     }
-
-
-def test_a_study_that_has_begun_goes_on_with_a_key_that_no_trial_uses(tmp_path):
-    (tmp_path / "rows.tsv").write_text("1\tfine\tgood\n2\tgrim\tbad\n")
-    document = {"study": "s", "backbone": "b", "storage": {"path": "studies"}, "search": {"trials": 1}}
-    document["tasks"] = {"mood": {"layout": "competition", "train": "rows.tsv"}}
-    file = tmp_path / "s.yaml"
-    file.write_text(json.dumps(document | {"training": {"max_steps": 9, "num_train_epochs": 2}}))
-    with pytest.raises(
-        ConfigError, match=r"training\.num_train_epochs must be left out where every trial has max_steps"
-    ):
-        stores.read_study_file(file, overrides=[])
-    folder = StudyFolder(tmp_path / "studies" / "s")
-    folder.path.mkdir(parents=True)
-    for path in (folder.study_file, folder.database_file):  # as an earlier version left it
-        path.touch()
-    assert stores.read_study_file(file, overrides=[])[0].training == {"max_steps": 9, "num_train_epochs": 2}
 
 
 def test_budget_resources_and_places_may_change(tmp_path):

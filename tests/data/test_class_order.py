@@ -47,7 +47,7 @@ def test_numbers_and_letters_have_an_order_of_their_own(tmp_path, names):
 
 
 def test_lists_of_labels_are_read_as_python_writes_them(tmp_path):
-    cells = ['"[\'joy\', \'anger\']"', '"[\'fear\']"', '"[]"'] * 10
+    cells = ["\"['joy', 'anger']\"", "\"['fear']\"", '"[]"'] * 10
     rows = {"text": [f"text {n}" for n in range(30)], "tags": cells}
     study = prepared(tmp_path, rows, columns={"labels": "tags"}, metric="macro_f1")
     assert study.tasks[0].names == ("anger", "fear", "joy")

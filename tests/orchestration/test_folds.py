@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tutti.training.loop.predict import predict
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
@@ -32,6 +31,7 @@ from tutti.orchestration.worker.trial_listener import TrialListener
 from tutti.records import CheckpointRecord, TextLimit, TrialState
 from tutti.tasks.scorer import Scorer
 from tutti.training import EpochReport
+from tutti.training.predict import predict
 from tutti.workflows import stores, tracking_metadata
 from tutti.workflows.base import StudyBase
 from tutti.workflows.preparation import changed_keys, prepare_study

@@ -78,7 +78,7 @@ def test_too_few_validation_rows_give_files_but_no_score(make_finished, tmp_path
     ] * 3
     assert card.objective is None
     sentence = (
-        "Too few validation rows of different texts to score on, fewer than 25: "
+        "Too few validation rows of different texts or groups to score on, fewer than 25: "
         "emotion (15 in all), CoLA (15 in all), topic (15 in all)."
     )
     assert f"> {sentence}" in (tmp_path / "out" / "card.md").read_text()

@@ -164,7 +164,7 @@ def test_labels_that_drift_from_the_training_rows_are_refused_by_name(make_finis
         for remark in report.remarks
     )
     assert report.tasks[0].labelled > report.tasks[0].written == 0
-    unlimited = write_pseudo_labels(**given | {"labelling": replace(given["labelling"], max_drift=None)})
+    unlimited = write_pseudo_labels(**given | {"labelling": given["labelling"].model_copy(update={"max_drift": None})})
     assert unlimited.tasks[0].drift == report.tasks[0].drift
     assert unlimited.tasks[0].written == unlimited.tasks[0].labelled
     assert unlimited.tasks[0].file == "emotion.csv"

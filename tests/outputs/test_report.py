@@ -211,7 +211,7 @@ def test_classes_that_nobody_can_know_are_told_apart_by_chance_alone(make_finish
             PseudoLabels(select="quantile", share=0.1, max_drift=None),
             "Of each class the surest 0.1 of the eligible rows are labelled: 1",
         ),
-        (PseudoLabels(select="all", max_drift=0.0), "no file is written of them"),
+        (PseudoLabels(select="all", max_drift=1e-9), "no file is written of them"),
     ],
 )
 def test_the_page_says_what_the_recipe_labels(make_finished, tmp_path, labelling, sentence):
@@ -272,7 +272,7 @@ def test_a_temperature_that_cannot_be_fitted_costs_the_page_nothing_but_the_pseu
     study, soft = make_finished(3, validation=15), replace(SURE, labels="soft")
     part = section(study, labelling=soft, rule=BEST.model_copy(update={"calibration": "temperature"}))
     assert part.tasks[0].pseudo is None
-    assert "Too few validation rows of different texts (15 in all)" in page_of(study, tmp_path, vote=part)
+    assert "Too few validation rows of different texts or groups (15 in all)" in page_of(study, tmp_path, vote=part)
 
 
 def test_what_is_not_there_yet_is_said(make_finished, tmp_path):
@@ -286,7 +286,7 @@ def test_what_is_not_there_yet_is_said(make_finished, tmp_path):
 def test_too_few_validation_rows_are_said(make_finished, tmp_path):
     study = make_finished(3, validation=15)
     page = page_of(study, tmp_path, vote=section(study))
-    assert page.count("Too few validation rows of different texts (15 in all) to judge on.") == 1
+    assert page.count("Too few validation rows of different texts or groups (15 in all) to judge on.") == 1
     assert "confusion_matrix" not in " ".join(path.name for path in (tmp_path / "report").iterdir())
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import optuna
 import pytest
 
+from tutti.config.search_facts import LEARNING
 from tutti.config.space import SearchSpace
-from tutti.config.study import LEARNING
 from tutti.errors import StudyError
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore

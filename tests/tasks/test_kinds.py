@@ -241,7 +241,7 @@ def test_a_metric_of_the_users_own_tunes_no_thresholds_whatever_its_name(name):
         higher_is_better=True,
         lowest=None,
         highest=None,
-        function=lambda labels, decided, *, outputs: 0.5,
+        compute=lambda labels, decided, *, outputs: 0.5,
     )
     task = Task("tags", ("a", "b", "c"), pair=False, metric=name, submission="csv", kind_name="labels")
     assert Scorer.of(task, own).tuner is None

@@ -40,7 +40,7 @@ def _state(folder: Path, file: str = "model.safetensors") -> dict[str, torch.Ten
 def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[MultiTaskModel, dict[str, torch.Tensor]]]]:
     """Collects every model made from a backbone, with a copy of its initial weights."""
     seen = []
-    module = importlib.import_module("tutti.training.loop.fine_tune")  # in the package, this name is the function
+    module = importlib.import_module("tutti.training.loop.stage_model")
     model_class = module.MultiTaskModel
 
     def make(**options: Any) -> MultiTaskModel:

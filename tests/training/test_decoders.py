@@ -15,7 +15,6 @@ import word_backbone
 from safetensors.torch import load_file
 from training_runs import Tune
 from transformers import AutoModelForCausalLM
-from tutti.training.loop.predict import predict
 from word_backbone import save_decoder
 
 from tutti.data.encode import EncodedPart
@@ -23,6 +22,7 @@ from tutti.errors import TrialError
 from tutti.modeling.adapters import Adapter, has_bitsandbytes
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.model import load_encoder
+from tutti.training.predict import predict
 
 KINDS = ["llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "mistral", "phi3", "gpt2", "modernbert"]
 TRAINING: dict[str, Any] = {"max_steps": 2, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "bf16": False}

@@ -48,7 +48,7 @@ def verbalized(tasks: Sequence[Task], words: Mapping[str | int, str]) -> list[Ta
         TrialError: if there is none.
     """
     known = set(map(str, words))
-    found = [task for task in tasks if task.kind_name == "classes" and known.issuperset(task.names)]
+    found = [task for task in tasks if task.kind.exclusive and known.issuperset(task.names)]
     if not found:
         rule = "have a word for each class of a task"
         got, names = ", ".join(sorted(known)), " or ".join(", ".join(task.names) for task in tasks if task.names)

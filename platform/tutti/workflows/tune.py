@@ -241,7 +241,7 @@ def _run_trials(opened: StudyBase, *, concurrent: int) -> StudyOutcome:
 
 def picture(tasks: Mapping[str, Task], name: str, predictions: Predictions) -> bytes:
     """A PNG of a trial's validation predictions, as they were scored."""
-    from tutti.outputs.report.pictures import predictions_png
+    from tutti.outputs.pictures import predictions_png
     from tutti.tasks.scorer import Scorer
 
     assert predictions.labels is not None
