@@ -269,7 +269,7 @@ def test_who_has_no_weight_disputes_nothing(make_finished, tmp_path):
 
 
 def test_a_temperature_that_cannot_be_fitted_costs_the_page_nothing_but_the_pseudo_labels(make_finished, tmp_path):
-    study, soft = make_finished(3, validation=15), replace(SURE, labels="soft")
+    study, soft = make_finished(3, validation=15), SURE.model_copy(update={"labels": "soft"})
     part = section(study, labelling=soft, rule=BEST.model_copy(update={"calibration": "temperature"}))
     assert part.tasks[0].pseudo is None
     assert "Too few validation rows of different texts or groups (15 in all)" in page_of(study, tmp_path, vote=part)
