@@ -114,35 +114,30 @@ def new_backbone(
     return NewBackbone(path=out, size=size, weights=model.num_parameters(), vocabulary=len(trained))
 
 
+def _dimensions(tokenizer: Any, shape: Shape, architecture: Architecture) -> dict[str, Any]:
+    """What the configurations of encoders have in common."""
+    return {
+        "vocab_size": len(tokenizer),
+        "num_hidden_layers": shape.layers,
+        "hidden_size": shape.hidden,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": 4 * shape.hidden,
+        "max_position_embeddings": LONGEST_INPUT[architecture],
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+
+
 def _encoder(tokenizer: Any, shape: Shape) -> PreTrainedModel:
     from transformers import BertConfig, BertModel
 
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        num_hidden_layers=shape.layers,
-        hidden_size=shape.hidden,
-        num_attention_heads=shape.heads,
-        intermediate_size=4 * shape.hidden,
-        max_position_embeddings=LONGEST_INPUT["encoder"],
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    return BertModel(config)
+    return BertModel(BertConfig(**_dimensions(tokenizer, shape, "encoder")))
 
 
 def _electra(tokenizer: Any, shape: Shape) -> PreTrainedModel:
     from transformers import ElectraConfig, ElectraForPreTraining
 
-    config = ElectraConfig(
-        vocab_size=len(tokenizer),
-        embedding_size=shape.embedding or shape.hidden,
-        num_hidden_layers=shape.layers,
-        hidden_size=shape.hidden,
-        num_attention_heads=shape.heads,
-        intermediate_size=4 * shape.hidden,
-        max_position_embeddings=LONGEST_INPUT["electra"],
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    return ElectraForPreTraining(config)
+    embedding = shape.embedding or shape.hidden
+    return ElectraForPreTraining(ElectraConfig(embedding_size=embedding, **_dimensions(tokenizer, shape, "electra")))
 
 
 def _decoder(tokenizer: Any, shape: Shape) -> PreTrainedModel:

@@ -191,9 +191,11 @@ def elect(
         requirement = "have predictions of a finished trial in its bank"
         raise StudyError(Fault(f"the study {study}", requirement, "none", remedy))
     groups = text_groups_of({task.name: validation[task.name] for task in tasks})
-    texts_of = text_groups_of(
-        {task.name: validation[task.name].drop(columns="group", errors="ignore") for task in tasks}
-    )
+    texts_of = groups
+    if any("group" in rows for rows in validation.values()):  # rows of one group have different texts
+        texts_of = text_groups_of(
+            {name: rows.drop(columns="group", errors="ignore") for name, rows in validation.items()}
+        )
     weights = {task.name: task.weight for task in tasks}
     others = [task for task in tasks if wanted is not None and task.name not in wanted]
     tasks = [task for task in tasks if task not in others]

@@ -8,6 +8,7 @@ from typing import Any
 from tutti.config.conditions import fixed_values, meets, written
 from tutti.config.metric_facts import FACTS
 from tutti.config.possible import possible_values, stages_of
+from tutti.config.search_facts import SCHEDULERS
 from tutti.config.stages import STAGES, without_task
 from tutti.config.study import Search, StudyConfig
 from tutti.tasks.objective import weighted_mean
@@ -74,11 +75,6 @@ _NEEDS: Mapping[str, tuple[Need, ...]] = {
     **{key: (("torch_compile", lambda got: got is not False, "with torch_compile: false"),) for key in COMPILERS},
 }
 _OFF = (None, 0, False, "softmax", "proportional", "fixed", "uncertainty")  # values that switch nothing on
-_SCHEDULERS = {
-    "grace_epochs": ("asha", "hyperband", "median"),
-    "reduction_factor": ("asha", "hyperband"),
-    "exchange_epochs": ("pbt",),
-}
 
 
 def idle_notices(study: StudyConfig) -> list[str]:
@@ -157,8 +153,10 @@ def _idle_on_tasks(study: StudyConfig, key: str) -> str | None:
 
 def _idle_settings(study: StudyConfig) -> Iterator[tuple[str, str]]:
     search, defaults = study.search, Search()
-    for key, schedulers in _SCHEDULERS.items():
-        if getattr(search, key) != getattr(defaults, key) and search.scheduler not in (*schedulers, "none"):
+    settings = dict.fromkeys(key for facts in SCHEDULERS.values() for key in facts.settings)
+    unread = [key for key in settings if key not in SCHEDULERS[search.scheduler].settings]
+    for key in unread if search.scheduler != "none" else ():  # which switches any of them off, with its settings
+        if getattr(search, key) != getattr(defaults, key):
             yield f"search.{key}", f"with the scheduler {search.scheduler}"
     bests = [FACTS[task.metric_name].best if task.metric_name in FACTS else None for task in study.tasks.values()]
     known = [best for best in bests if best is not None]
