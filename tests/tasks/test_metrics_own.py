@@ -140,7 +140,7 @@ def test_a_function_that_fails_names_file_and_line(tmp_path: Path, body: str, me
     metric = own(tmp_path, "def share(labels, predictions):\n" + body)
     with pytest.raises(ConfigError, match=message) as caught:
         score(metric)
-    assert str(caught.value).startswith(f"{tmp_path}/metric.py, line ")
+    assert str(caught.value).startswith("metric.py, line ")
     assert "\n" not in str(caught.value)
 
 

@@ -1,6 +1,7 @@
 """A metric of the user's own: a function in a Python file, which the study file names.
 
 The file is the user's code, and runs as it is. It is one file: it may import installed packages, not its neighbours.
+Messages have its name alone: what runs is the copy in a study's folder, and what the user corrects is their own file.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def _load(file: Path, name: str) -> Callable[..., Any]:
         known = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
         rule = f"have a function {name!r}, which the study file names"
         got = f"only {', '.join(known)}" if known else "no function"
-        raise ConfigError(Fault(str(file), rule, got, nearest(name, known, otherwise="add it, or name another")))
+        raise ConfigError(Fault(file.name, rule, got, nearest(name, known, otherwise="add it, or name another")))
     try:
         inspect.signature(function).bind(None, None)
     except TypeError as error:
@@ -128,7 +129,7 @@ def _module(file: Path) -> Any:
     unique = f"tutti_own_metric_{sha256(str(file).encode()).hexdigest()}"
     spec = importlib.util.spec_from_file_location(unique, file)
     if spec is None:
-        raise ConfigError(Fault(str(file), "be a Python file", "another suffix", "name a file METRIC.py"))
+        raise ConfigError(Fault(file.name, "be a Python file", "another suffix", "name a file METRIC.py"))
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
     try:  # not by its loader, which would leave a folder of bytecode beside the file
@@ -143,9 +144,9 @@ def _module(file: Path) -> Any:
 def _place(file: Path, error: BaseException) -> str:
     """The file, with the line of it that raised an error, in the innermost call."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
-        return f"{file}, line {error.lineno}" if error.lineno else str(file)
+        return f"{file.name}, line {error.lineno}" if error.lineno else file.name
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == str(file)]
-    return f"{file}, line {lines[-1]}" if lines else str(file)
+    return f"{file.name}, line {lines[-1]}" if lines else file.name
 
 
 def _got(error: BaseException) -> str:
@@ -163,7 +164,7 @@ def _shown(result: Any) -> str:
 
 def _definition(file: Path, function: Any) -> str:
     """The file, with the line at which the function begins."""
-    return f"{file}, line {function.__code__.co_firstlineno}" if inspect.isfunction(function) else str(file)
+    return f"{file.name}, line {function.__code__.co_firstlineno}" if inspect.isfunction(function) else file.name
 
 
 def _read(file: Path) -> bytes:
