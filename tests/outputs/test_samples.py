@@ -152,6 +152,31 @@ def test_a_cell_of_several_classes_gets_the_likeliest_first(tmp_path):
     assert rows[1:] == [["a", "toxic threat"], ["b", "threat insult"]]
 
 
+def test_a_sample_with_semicolons_is_followed_in_them(tmp_path):
+    rows = written(tmp_path, "id;toxic;insult;threat\nb;0;0;0\na;0;0;0\n")
+    assert rows == [["id;toxic;insult;threat"], ["b;0;0;0"], ["a;1;0;1"]]
+
+
+def test_a_column_that_says_which_leaderboard_a_row_counts_for_is_left_out(tmp_path):
+    rows = written(tmp_path, "id,toxic,insult,threat,Usage\na,0,0,0,Public\nb,0,0,0,Private\n")
+    assert rows == [["id", "toxic", "insult", "threat"], ["a", "1", "0", "1"], ["b", "0", "0", "0"]]
+
+
+@pytest.mark.parametrize(("names", "start"), [(("0", "1", "2"), "class_"), (LABELS, "prob "), (LABELS, "is_T")])
+def test_columns_are_outputs_whose_names_follow_what_all_of_them_begin_with(tmp_path, names, start):
+    columns = [f"{start}{name}" for name in reversed(names)]
+    sample = f"id,{','.join(columns)}\na,0.2,0.2,0.6\nb,0.2,0.2,0.6\n"
+    rows = written(tmp_path, sample, kind="classes", names=names)
+    assert rows[:2] == [["id", *columns], ["a", "0.3", "0.2", "0.5"]]
+
+
+def test_ids_and_labels_of_lists_are_spelled_as_in_the_sample(tmp_path):
+    rows = written(tmp_path, "id,tags\nB,TOXIC INSULT\nA,TOXIC\n")
+    assert rows == [["id", "tags"], ["B", ""], ["A", "TOXIC THREAT"]]
+    rows = written(tmp_path, 'id,tags\nA,"[""Toxic""]"\nB,[]\n')
+    assert rows[1] == ["A", '["Toxic", "Threat"]']
+
+
 @pytest.mark.parametrize(
     ("columns", "kind", "message"),
     [

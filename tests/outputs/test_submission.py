@@ -164,17 +164,16 @@ def test_a_template_gives_its_header_and_its_order(tmp_path):
 @pytest.mark.parametrize(
     ("text", "got"),
     [
-        ("id\n0\n", "got 1 in row 1: id"),
-        ("id,a,a\n0,0.5,0.5\n", "got the column 'a' twice"),
-        ("id,label\n0,x\n1\n", "got 1 in row 3: 1"),
+        ("id\n0\n", "must be a CSV file with a header, .*; got the column id alone"),
+        ("id,a,a\n0,0.5,0.5\n", "must have columns of different names; got a twice"),
+        ("id,label\n0,x\n1\n", ", line 3 must have 2 columns like the header; got 1"),
         ("id,label\n0,x\n0,y\n", "got the id '0' twice"),
         ("id,label\n", "got no row below a header"),
     ],
 )
 def test_a_template_that_is_no_table_of_ids_and_labels_is_refused(tmp_path, text, got):
-    with pytest.raises(SubmissionError, match=r"sample.csv must be a CSV file with a header") as error:
+    with pytest.raises(SubmissionError, match=f"sample.csv.*{got}"):
         template(tmp_path, text)
-    assert got in str(error.value)
 
 
 def test_a_template_that_is_not_utf_8_is_refused_with_its_line(tmp_path):

@@ -24,12 +24,13 @@ def look(label: str) -> str:
     return " ".join(plain(seen).casefold().split())
 
 
-def _folded(label: str) -> str:
+def spelled_alike(label: str) -> str:
+    """The same for spellings in whatever case, and for those of one whole number."""
     return plain(label).casefold()
 
 
 def _digit(label: str) -> str:
-    return _DIGITS.get(label.casefold(), _folded(label))
+    return _DIGITS.get(label.casefold(), spelled_alike(label))
 
 
 def _decimal(label: str) -> str:
@@ -53,7 +54,7 @@ def spelled_like(classes: Sequence[str], sample: Sequence[str]) -> dict[str, str
     Returns:
         By class, its spelling. None if no label of the sample is a spelling of a class.
     """
-    for same in (_folded, _digit, str):
+    for same in (spelled_alike, _digit, str):
         by_key = {same(name): name for name in classes}
         if len(by_key) < len(classes):  # classes that differ in spelling alone
             continue

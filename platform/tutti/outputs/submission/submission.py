@@ -68,7 +68,7 @@ class Formats:
             for part, ids in test_ids.get(task.name, {}).items():
                 form = self.of(task, part)
                 if isinstance(form, Csv) and form.order is not None:
-                    form.check_ids(list(map(str, ids)))
+                    form.in_order(list(map(str, ids)))
                     form.filling(task)
                 elif isinstance(form, Glue) and not task.kind.exclusive and task.names:
                     rule, got = "have one label or number per row", task.kind.describe(task.names)

@@ -28,7 +28,7 @@ def delimited_blocks(source: str, limit: int | None, *, suffix: str, wanted: Set
         TaskFileError: where a row has other columns than the header.
     """
     check_text(source)
-    separator = _separator(source, suffix, wanted)
+    separator = separator_of(source, suffix, wanted)
     if (suffix, separator) == (".tsv", "\t") and not _is_quoted(source):
         return _tsv_blocks(source, limit)
     return _csv_blocks(source, limit, separator)
@@ -36,7 +36,7 @@ def delimited_blocks(source: str, limit: int | None, *, suffix: str, wanted: Set
 
 def dialect_notice(source: str, *, suffix: str, wanted: Set[str]) -> str | None:
     """One sentence where a file has another separator than its suffix says, or quoted cells where it says none."""
-    separator = _separator(source, suffix, wanted)
+    separator = separator_of(source, suffix, wanted)
     if separator != _usual(suffix):
         return f"{source}: its columns are separated by a {_SEPARATORS[separator]}, and read so"
     if suffix != ".tsv":
@@ -49,7 +49,7 @@ def _usual(suffix: str) -> str:
     return "\t" if suffix == ".tsv" else ","
 
 
-def _separator(source: str, suffix: str, wanted: Set[str]) -> str:
+def separator_of(source: str, suffix: str, wanted: Set[str]) -> str:
     """The suffix's own separator, unless the header has more of the columns ``wanted`` with another one.
 
     Where it has none of them with any, and is one column, the separator is the one that makes most columns of it.

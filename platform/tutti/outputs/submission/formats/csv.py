@@ -12,8 +12,13 @@ from pathlib import Path
 from tutti.errors import Fault, SubmissionError, TaskFileError
 from tutti.outputs.submission.formats.filling import Filling, Sample
 from tutti.outputs.submission.formats.protocol import Item
+from tutti.tasks.layouts.delimited import delimited_blocks, separator_of
+from tutti.tasks.layouts.packed import unpacked_name
 from tutti.tasks.layouts.reading import check_text
+from tutti.tasks.spelling import spelled_alike
 from tutti.tasks.task import Task
+
+_USAGES = frozenset({"Public", "Private", "Ignored"})
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Csv:
         cells: by column but that of the ids, the different cells of the sample file.
         source: the file that the order and cells come from, for messages.
         separator: what stands between several labels in the task's files.
+        delimiter: what stands between cells.
     """
 
     header: tuple[str, ...] = ("id", "label")
@@ -34,35 +40,35 @@ class Csv:
     cells: tuple[tuple[str, ...], ...] = ()
     source: str = "the order"
     separator: str | None = None
+    delimiter: str = ","
 
     @classmethod
     def by_template(cls, file: Path, separator: str | None = None) -> Csv:
-        """The format of a competition's sample submission: its header, and its ids in its order.
+        """The format of a competition's sample submission: its header and separator, and its ids in its order.
+
+        A column such as Kaggle's solutions have it, ``Usage`` with nothing but ``Public`` and ``Private``, is left out.
 
         Raises:
             SubmissionError: if the file is not a table of an id and other columns with a header, or repeats an id.
         """
         try:
             check_text(str(file))
-            with file.open(encoding="utf-8-sig", newline="") as opened:
-                rows = [row for row in csv.reader(opened, strict=True) if row]
+            suffix = Path(unpacked_name(str(file))).suffix
+            delimiter = separator_of(str(file), suffix, frozenset())
+            table, _, _ = next(delimited_blocks(str(file), None, suffix=suffix, wanted=frozenset()))
         except TaskFileError as error:
             raise SubmissionError(*error.faults) from error
-        except (OSError, csv.Error) as error:
-            raise _unfit(file, str(error)) from error
-        width = len(rows[0]) if rows else 0
-        for number, row in enumerate(rows, start=1):
-            if len(row) != width or width < 2:
-                raise _unfit(file, f"{len(row)} in row {number}: {', '.join(row)[:80]}")
-        if len(rows) < 2:
+        cells = {name: tuple(dict.fromkeys(map(str.strip, column))) for name, column in table.items()}
+        id_name, *others = (name for name in cells if name.casefold() != "usage" or not _USAGES.issuperset(cells[name]))
+        ids = tuple(table[id_name])
+        if not others:
+            raise _unfit(file, f"the column {id_name} alone")
+        if not ids:
             raise _unfit(file, "no row below a header")
-        if repeated := next((name for name, count in Counter(rows[0]).items() if count > 1), None):
-            raise _unfit(file, f"the column {repeated!r} twice")
-        ids, *columns = zip(*rows[1:], strict=True)
         if repeated := next((row_id for row_id, count in Counter(ids).items() if count > 1), None):
             raise _unfit(file, f"the id {repeated!r} twice")
-        cells = tuple(tuple(dict.fromkeys(map(str.strip, column))) for column in columns)
-        return cls(tuple(rows[0]), ids, cells, str(file), separator)
+        of_others = tuple(cells[name] for name in others)
+        return cls((id_name, *others), ids, of_others, str(file), separator, delimiter)
 
     def place(self, task: str, part: str) -> tuple[str, str]:
         return part, f"{task}.csv"
@@ -80,20 +86,22 @@ class Csv:
         """Whether the sample file has one column, of numbers such as probabilities are."""
         return Sample(self.header[1:], self.cells, self.source).has_fractions
 
-    def check_ids(self, ids: Collection[str]) -> None:
-        """Checks that the rows are those of the order.
+    def in_order(self, ids: Collection[str]) -> list[str]:
+        """The ids in the order to write, each as it is given: the sample may spell them in another case, or 1 as 01.
 
         Raises:
-            SubmissionError: naming a missing id and a surplus one.
+            SubmissionError: where they are not those of the order, naming a missing id and a surplus one.
         """
-        if self.order is None:
-            return
-        missing, surplus = sorted(set(ids) - set(self.order)), sorted(set(self.order) - set(ids))
-        if missing or surplus:
-            got = [f"{len(missing)} missing, such as {missing[0]!r}"] if missing else []
-            got += [f"{len(surplus)} too many, such as {surplus[0]!r}"] if surplus else []
-            remedy = "name the sample submission that belongs to this test file"
-            raise SubmissionError(Fault(self.source, "have the ids of the test file", ", and ".join(got), remedy))
+        order = list(ids if self.order is None else self.order)
+        for same in (str, spelled_alike):
+            by_key, keys = {same(row): row for row in ids}, [same(row) for row in order]
+            if by_key.keys() == {*keys} and len(by_key) == len(keys) == len({*ids}):
+                return [by_key[key] for key in keys]
+        missing, surplus = sorted(set(ids) - set(order)), sorted(set(order) - set(ids))
+        got = [f"{len(missing)} missing, such as {missing[0]!r}"] if missing else []
+        got += [f"{len(surplus)} too many, such as {surplus[0]!r}"] if surplus else []
+        remedy = "name the sample submission that belongs to this test file"
+        raise SubmissionError(Fault(self.source, "have the ids of the test file", ", and ".join(got), remedy))
 
     def render(self, ids: Sequence[str], labels: Sequence[Item]) -> bytes:
         header = list(self.header)
@@ -104,11 +112,11 @@ class Csv:
             for row, label in zip(ids, labels, strict=True)
         ]
         if self.order is not None:
-            by_id = {row[0]: row for row in rows}
-            self.check_ids(by_id)
-            rows = [by_id[row] for row in self.order]
+            cells_of = {row: cells for row, *cells in rows}
+            in_order = zip(self.order, self.in_order(cells_of), strict=True)
+            rows = [(spelled, *cells_of[row]) for spelled, row in in_order]
         text = io.StringIO(newline="")
-        writer = csv.writer(text)
+        writer = csv.writer(text, delimiter=self.delimiter)
         writer.writerow(header)
         writer.writerows(rows)
         return text.getvalue().encode()

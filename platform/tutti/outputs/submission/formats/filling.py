@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
 from tutti.errors import Fault, SubmissionError, nearest
 from tutti.outputs.submission.formats.protocol import Item, Wanted
 from tutti.tasks.numbers import number
-from tutti.tasks.spelling import is_placeholder, plain, spelled_like
+from tutti.tasks.spelling import is_placeholder, spelled_alike, spelled_like
 from tutti.tasks.task import Task
 
 _SHOWN = 5  # names that one message lists
@@ -26,7 +26,7 @@ class Filling:
     Attributes:
         wanted: what the items to fill in are.
         outputs: by column, the output of the task that it holds; empty where one cell holds the whole item.
-        spelling: by class, as the file spells it.
+        spelling: by class, or label of a list, as the file spells it.
         separator: between names in one cell; empty for a JSON list. None for no list.
         most: of a ranking, how many names a cell has.
     """
@@ -42,9 +42,10 @@ class Filling:
         if self.separator is not None:
             assert isinstance(item, Mapping)
             if self.most is None:
-                names = [name for name, given in item.items() if given]
+                chosen = [name for name, given in item.items() if given]
             else:
-                names = list(islice(sorted(item, key=lambda name: -float(item[name])), self.most))
+                chosen = list(islice(sorted(item, key=lambda name: -float(item[name])), self.most))
+            names = [self.spelling.get(name, name) for name in chosen]
             return self.separator.join(names) if self.separator else json.dumps(names, ensure_ascii=False)
         if self.outputs:
             values = item if isinstance(item, Mapping) else {str(item): 1}
@@ -82,9 +83,12 @@ class Sample:
             return self._of_number(task)
         if (separator := self._separator_of(task.names)) is None:
             return Filling(self._wanted(task), self._outputs(task))
+        lists = [_list_of(cell, separator) for cell in self.cells[0]]
+        spelling = spelled_like(task.names, [*chain.from_iterable(lists)]) or {}
         if task.metric.startswith("map_at_"):
-            return Filling("probabilities", separator=separator, most=int(task.metric.removeprefix("map_at_")))
-        return Filling(separator=separator)
+            most = int(task.metric.removeprefix("map_at_"))
+            return Filling("probabilities", spelling=spelling, separator=separator, most=most)
+        return Filling(spelling=spelling, separator=separator)
 
     def _wanted(self, task: Task) -> Wanted:
         """Probabilities where the metric needs them or the file has fractions, such as 0.5 in every cell."""
@@ -92,10 +96,12 @@ class Sample:
         return "probabilities" if task.kind.probabilistic and (fractions or _needs(task)) else "decisions"
 
     def _outputs(self, task: Task) -> dict[str, str]:
-        """The output of each column, by its name in whatever case."""
-        names = dict(zip(map(str.casefold, map(plain, task.names)), task.names, strict=True))
-        names |= {name: name for name in task.names}
-        by_column = {column: names.get(column) or names.get(plain(column).casefold()) for column in self.columns}
+        """The output of each column, by its name in whatever case, perhaps after a start of all, as in ``class_0``."""
+        names = {spelled_alike(name): name for name in task.names} | {name: name for name in task.names}
+        shared = range(min(map(len, self.columns)))
+        starts = [start for start in shared if len({name[:start] for name in self.columns}) == 1]
+        found = [self._by_names(names, start) for start in starts]
+        by_column = next((outputs for outputs in found if None not in outputs.values()), found[0])
         if unknown := [column for column, output in by_column.items() if output is None]:
             rule = f"have columns of the task's outputs, {_some(task.names) or 'which has one'}"
             remedy = nearest(unknown[0], task.names, otherwise="name the task's own sample submission")
@@ -105,6 +111,10 @@ class Sample:
             rule, got = "have a column for each output of the task", f"none for {_some(map(repr, missing))}"
             raise SubmissionError(Fault(self.source, rule, got, "name the task's own sample submission"))
         return outputs
+
+    def _by_names(self, names: Mapping[str, str], start: int) -> dict[str, str | None]:
+        ends = {column: column[start:] for column in self.columns}
+        return {column: names.get(end) or names.get(spelled_alike(end)) for column, end in ends.items()}
 
     def _of_class(self, task: Task) -> Filling:
         """One column of classes, of probabilities of the second of two, or of the likeliest classes."""
@@ -143,10 +153,10 @@ class Sample:
             return self.separator or _SEPARATORS[0]
         if filled and all(_json_names(cell) is not None for cell in filled):
             return ""
-        known, found = {*names}, []
+        known, found = {*map(spelled_alike, names)}, []
         for separator in filter(None, (self.separator, *_SEPARATORS)):
-            lists = [cell.split(separator) for cell in filled]
-            if filled and all(known.issuperset(map(str.strip, names_of)) for names_of in lists):
+            lists = [_list_of(cell, separator) for cell in filled]
+            if filled and all(known.issuperset(map(spelled_alike, names_of)) for names_of in lists):
                 found.append((max(map(len, lists)), separator))
         longest = max((count for count, _ in found), default=0)
         return next((each for count, each in found if count == longest), None) if longest >= least else None
@@ -176,12 +186,17 @@ def _is_fraction(cell: str) -> bool:
     return bool(0 < number(cell) < 1)
 
 
+def _list_of(cell: str, separator: str) -> list[str]:
+    """The names in a cell; an empty separator is that of JSON lists."""
+    return [name.strip() for name in (cell.split(separator) if separator else _json_names(cell) or ())]
+
+
 def _json_names(cell: str) -> list[str] | None:
     try:
         names = json.loads(cell)
     except ValueError:
         return None
-    return names if isinstance(names, list) else None
+    return [str(name) for name in names] if isinstance(names, list) else None
 
 
 def _some(names: Sequence[str] | Iterator[str]) -> str:
