@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tutti.bank.bank import Bank
+from tutti.bank.electorate import Electorate
 from tutti.bank.tables import from_parquet, to_parquet
 from tutti.config.load import load_study
 from tutti.config.recipe import PseudoLabels, Recipe
@@ -27,6 +28,7 @@ from tutti.outputs.election.grade import read_labels
 from tutti.outputs.pictures import predictions_png
 from tutti.outputs.pseudo.labels import write_pseudo_labels
 from tutti.outputs.pseudo.pool import pools
+from tutti.outputs.pseudo.rounds import compare
 from tutti.outputs.report.report import vote
 from tutti.outputs.submission.predictions import TaskVote
 from tutti.records import CheckpointRecord
@@ -172,16 +174,32 @@ storage: {{path: {folder / "studies"}}}
         cleaning=specs[0].cleaning,
     )
     pool = task.kind.parse(_as_read(specs[0], labels["pool"], folder, example), task.names)
-    bank, scorer = Bank(folder / "bank"), Scorer.of(task)
+    bank = Bank(folder / "bank")
     for member in range(MEMBERS):
-        parts = {}
-        for part, right in (("validation", prepared.labels("t", "validation")), ("test", truth), ("unlabeled", pool)):
-            outputs = noisy(task.kind_name, right, task.outputs, np.random.default_rng([member, len(right)]))
-            known = right if part == "validation" else None
-            parts[part] = Predictions.of(task, ids=prepared.ids("t", part), outputs=outputs, labels=known)
-        score = scorer.score(parts["validation"].labels, parts["validation"].outputs)
-        bank.put(CheckpointRecord(f"t{member:04d}", member, 1, score, {"t": score}, None), {"t": parts})
+        outputs = {
+            part: (right, noisy(task.kind_name, right, task.outputs, np.random.default_rng([member, len(right)])))
+            for part, right in (
+                ("validation", prepared.labels("t", "validation")),
+                ("test", truth),
+                ("unlabeled", pool),
+            )
+        }
+        bank.put(*checkpoint(task, f"t{member:04d}", member, outputs, prepared))
     return Study(folder, config, prepared, bank, truth)
+
+
+def checkpoint(
+    task: Task, key: str, number: int, outputs: dict[str, tuple[np.ndarray, np.ndarray]], prepared: Prepared
+) -> tuple[CheckpointRecord, dict[str, dict[str, Predictions]]]:
+    """What a bank stores of a checkpoint with these labels and outputs by part."""
+    parts = {
+        part: Predictions.of(
+            task, ids=prepared.ids("t", part), outputs=predicted, labels=right if part == "validation" else None
+        )
+        for part, (right, predicted) in outputs.items()
+    }
+    score = Scorer.of(task).score(parts["validation"].labels, parts["validation"].outputs)
+    return CheckpointRecord(key, number, 1, score, {"t": score}, None), {"t": parts}
 
 
 def _as_read(spec, labels: list[list[str]], folder: Path, example: Example) -> list[str]:
@@ -270,7 +288,8 @@ def test_pseudo_labels_come_back_as_extra_training_rows(study_of, kind, labels):
     assert len(back.rows) == ROWS["pool"]
     members = [member.key for member in report.tasks[0].members]
     mean = np.mean([study.bank.predictions(key, "t", "unlabeled").outputs for key in members], axis=0)
-    np.testing.assert_array_equal(back.labels, study.task.kind.decide(mean.astype(np.float32)))
+    decision = thresholds_of_the_vote(study) if study.task.kind.tuned_alone and labels == "hard" else None
+    np.testing.assert_array_equal(back.labels, study.task.kind.decide(mean.astype(np.float32), decision))
     if labels == "soft":
         np.testing.assert_allclose(back.soft, mean, atol=1e-6)
 
@@ -298,15 +317,16 @@ def test_rows_of_several_labels_are_chosen_by_their_least_certain_label(study_of
     report = pseudo(study, labelling)
     (task,) = report.tasks
     mean = np.mean([study.bank.predictions(each.key, "t", "unlabeled").outputs for each in task.members], axis=0)
-    sure = study.task.kind.confidence(mean)
+    given = mean >= thresholds_of_the_vote(study)
+    sure = np.where(given, mean, 1 - mean).min(axis=1)
     expected = int((sure >= 0.7).sum()) if select == "threshold" else ROWS["pool"] // 4
     assert 0 < task.labelled == expected < ROWS["pool"]
     chosen = np.sort(np.argsort(-sure)[:expected])
-    np.testing.assert_array_equal(trained_on(study, task.file, "hard").labels, mean[chosen] >= 0.5)
+    np.testing.assert_array_equal(trained_on(study, task.file, "hard").labels, given[chosen])
     assert report.which_rows.startswith(said)
     assert "class" not in report.which_rows
     by_name = {each.label: each.rows for each in task.coverage}
-    assert by_name == dict(zip(study.task.names, (mean[chosen] >= 0.5).sum(axis=0), strict=True))
+    assert by_name == dict(zip(study.task.names, given[chosen].sum(axis=0), strict=True))
     (refused,) = pseudo(study, labelling.model_copy(update={"max_drift": 1e-9})).tasks
     assert refused.file is None
 
@@ -319,6 +339,39 @@ def test_pseudo_labels_of_numbers_come_back_as_they_were_predicted(study_of, kin
     members = [member.key for member in report.tasks[0].members]
     mean = np.mean([study.bank.predictions(key, "t", "unlabeled").outputs for key in members], axis=0)
     np.testing.assert_allclose(back.labels, mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["labels", "values"])
+def test_a_round_whose_trials_are_better_than_their_control_s_is_kept(study_of, kind, tmp_path):
+    study = study_of(kind)
+    right = study.prepared.labels("t", "validation")
+
+    def with_trials(name: str, share: float) -> Electorate:
+        more = Bank(tmp_path / name)
+        for member in range(MEMBERS):
+            rng = np.random.default_rng([9, member])
+            outputs = share * np.nan_to_num(right, nan=0.5) + (1 - share) * noisy(kind, right, study.task.outputs, rng)
+            more.put(
+                *checkpoint(study.task, f"r{member:04d}", member, {"validation": (right, outputs)}, study.prepared)
+            )
+        return Electorate({"kinds": study.bank, name: more})
+
+    compared = compare(
+        study.prepared.tasks,
+        study="kinds",
+        before=study.bank,
+        control=with_trials("control", 0.0),
+        with_round=with_trials("round", 0.4),
+        validation=study.prepared.validation_rows(),
+        needed={"t": []},
+        rule=rule_of(Recipe(members={"top": 3})),
+    )
+    assert compared.kept
+
+
+def thresholds_of_the_vote(study: Study) -> np.ndarray:
+    card = ensemble(study, Recipe(members={"top": 3}))
+    return np.array([*card.tasks[0].offsets.values()], dtype=np.float32)
 
 
 def pseudo(study: Study, labelling: PseudoLabels):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tutti.config.recipe import PseudoLabels
 from tutti.ensembling.combine import average
-from tutti.ensembling.pseudo import Opinion, choose, drift, opinion, precision
+from tutti.ensembling.pseudo import Opinion, choose, drift, precision
+from tutti.ensembling.pseudo import opinion as opinion_of
 from tutti.tasks.kinds.registry import KINDS
 
 RULES = [
@@ -27,6 +28,10 @@ def ensemble(seed: int, members: int = 3, rows: int = 60, classes: int = 4) -> t
     return average(votes, np.ones(members)), votes
 
 
+def opinion(mean: np.ndarray, votes: np.ndarray) -> Opinion:
+    return opinion_of(KINDS["classes"], mean, mean.argmax(axis=-1), votes.argmax(axis=-1))
+
+
 def chosen(predicted: Opinion, labelling: PseudoLabels, able: np.ndarray | None = None) -> np.ndarray:
     able = np.ones(len(predicted.classes), dtype=bool) if able is None else able
     return choose(predicted, labelling, prior=PRIOR, able=able)
@@ -39,7 +44,7 @@ def judged_and_right(predicted: Opinion, labels: np.ndarray, *, classes: int, **
 
 def test_an_opinion_is_the_most_likely_class_its_probability_and_the_members_agreement():
     mean, votes = ensemble(0)
-    predicted = opinion(KINDS["classes"], mean, votes)
+    predicted = opinion(mean, votes)
     assert np.array_equal(predicted.classes, mean.argmax(axis=1))
     assert np.array_equal(predicted.confidence, mean.max(axis=1))
     assert predicted.confidence.dtype == predicted.agreement.dtype == np.float32
@@ -52,7 +57,7 @@ def test_an_opinion_is_the_most_likely_class_its_probability_and_the_members_agr
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
 @given(seed=st.integers(0, 10_000))
 def test_chosen_rows_are_able_agreed_on_unique_and_sorted(rule, seed):
-    predicted = opinion(KINDS["classes"], *ensemble(seed))
+    predicted = opinion(*ensemble(seed))
     able = np.random.default_rng(seed).random(60) < 0.7
     rows = chosen(predicted, rule.model_copy(update={"agreement": 2 / 3}), able)
     assert rows.dtype == np.int64
@@ -64,7 +69,7 @@ def test_chosen_rows_are_able_agreed_on_unique_and_sorted(rule, seed):
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
 @given(seed=st.integers(0, 10_000))
 def test_no_row_is_chosen_before_a_more_confident_one_of_its_class(rule, seed):
-    predicted = opinion(KINDS["classes"], *ensemble(seed))
+    predicted = opinion(*ensemble(seed))
     rows = chosen(predicted, rule)
     others = np.setdiff1d(np.arange(60), rows)
     for index in range(4):
@@ -81,15 +86,15 @@ def test_no_row_is_chosen_before_a_more_confident_one_of_its_class(rule, seed):
 def test_the_order_of_members_does_not_matter(rule, seed, members):
     mean, votes = ensemble(seed)
     assert np.array_equal(
-        chosen(opinion(KINDS["classes"], mean, votes[members]), rule),
-        chosen(opinion(KINDS["classes"], mean, votes), rule),
+        chosen(opinion(mean, votes[members]), rule),
+        chosen(opinion(mean, votes), rule),
     )
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.select)
 def test_no_rows_give_no_labels(rule):
     nothing = np.empty((0, 4), np.float32)
-    assert chosen(opinion(KINDS["classes"], nothing, nothing[None]), rule).tolist() == []
+    assert chosen(opinion(nothing, nothing[None]), rule).tolist() == []
 
 
 @pytest.mark.parametrize("threshold", [0.6, 0.7, 0.9, 0.95, 0.99, 0.999, 1.0])
@@ -97,18 +102,18 @@ def test_no_rows_give_no_labels(rule):
 def test_members_that_all_just_reach_the_threshold_reach_it_together(threshold, members):
     row = np.array([threshold, 1 - threshold, 0, 0], dtype=np.float32)
     votes = np.broadcast_to(row, (members, 1, 4))
-    predicted = opinion(KINDS["classes"], average(votes, np.ones(members)), votes)
+    predicted = opinion(average(votes, np.ones(members)), votes)
     assert chosen(predicted, PseudoLabels(threshold=threshold)).tolist() == [0]
 
 
 def test_a_row_clearly_below_the_threshold_is_left_out():
     row = np.array([[0.98999, 0.01001, 0, 0]], dtype=np.float32)
-    assert chosen(opinion(KINDS["classes"], row, row[None]), PseudoLabels()).tolist() == []
+    assert chosen(opinion(row, row[None]), PseudoLabels()).tolist() == []
 
 
 @given(seed=st.integers(0, 10_000), share=st.floats(0.01, 1))
 def test_a_quantile_takes_the_same_share_of_each_class_s_rows_and_at_least_one(seed, share):
-    predicted = opinion(KINDS["classes"], *ensemble(seed))
+    predicted = opinion(*ensemble(seed))
     rows = chosen(predicted, PseudoLabels(select="quantile", share=share))
     for index in range(4):
         available, selected = ((each == index).sum() for each in (predicted.classes, predicted.classes[rows]))
@@ -155,7 +160,7 @@ def test_precision_counts_labelled_rows_that_would_be_chosen_and_those_that_are_
 def test_members_of_whom_just_enough_agree_are_enough(agreeing, of):
     votes = np.tile(np.array([0.9, 0.1, 0, 0], dtype=np.float32), (of, 1, 1))
     votes[agreeing:] = [0.4, 0.6, 0, 0]
-    predicted = opinion(KINDS["classes"], votes[0], votes)
+    predicted = opinion(votes[0], votes)
     rule = PseudoLabels(select="all", agreement=round(agreeing / of, 6))
     assert chosen(predicted, rule).tolist() == [0]
     judged, _ = judged_and_right(predicted, np.zeros(1, int), like=predicted, least_agreement=rule.agreement, classes=4)
@@ -179,3 +184,11 @@ def test_a_labelled_row_below_the_least_confident_one_by_a_rounding_error_is_com
     like = Opinion(np.array([0]), np.array([0.8]), np.ones(1))
     judged, _ = judged_and_right(labelled, np.zeros(2, int), like=like, least_agreement=0, classes=1)
     assert judged.tolist() == [1]
+
+
+def test_a_row_of_several_labels_is_as_sure_as_its_least_certain_decision():
+    probabilities = np.array([[0.9, 0.3], [0.9, 0.1]], dtype=np.float32)
+    decided = np.array([[1, 1], [1, 0]], dtype=np.int8)  # the second label has a threshold of 0.3
+    predicted = opinion_of(KINDS["labels"], probabilities, decided, np.stack([decided, 1 - decided]))
+    np.testing.assert_allclose(predicted.confidence, [0.3, 0.9])
+    np.testing.assert_allclose(predicted.agreement, 0.5)

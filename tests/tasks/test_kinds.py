@@ -103,14 +103,6 @@ def test_truths_say_which_alternative_of_each_unit_is_right_and_what_is_unknown(
     assert (~known(own, labels)).sum() == (truths < 0).sum()
 
 
-@pytest.mark.parametrize("kind", PROBABILISTIC)
-def test_confidence_is_that_of_the_least_certain_decision(kind):
-    own, outputs = KINDS[kind], outputs_of(kind)
-    held = own.held(own.decide(outputs), 3)
-    of_decisions = np.where(held, outputs, np.inf if own.exclusive else 1 - outputs)
-    np.testing.assert_allclose(own.confidence(outputs), of_decisions.min(axis=1))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_missing_labels_do_not_count_for_the_loss(kind):
     own, outputs, labels = KINDS[kind], outputs_of(kind), labels_of(kind)

@@ -52,10 +52,18 @@ class Ballot:
     @cached_property
     def decisions(self) -> np.ndarray:
         """``(candidates, rows, ...)``, each candidate's own, as it decides alone."""
+        return self.decided_alone(self.votes, np.arange(len(self.votes)))
+
+    @cached_property
+    def _decision_alone(self) -> Sequence[np.ndarray | None]:
+        return [self.score.alone(self.labels, vote) for vote in self.votes]
+
+    def decided_alone(self, votes: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        """``(chosen, rows, ...)``, what the candidates with ``(chosen,)`` indices decide alone by these votes."""
+        decide = self.score.kind.decide
         if self.score.tuner is None:
-            return self.score.kind.decide(self.votes)
-        alone = [self.score.alone(self.labels, vote) for vote in self.votes]
-        return np.stack([self.score.kind.decide(vote, own) for vote, own in zip(self.votes, alone, strict=True)])
+            return decide(votes)
+        return np.stack([decide(vote, self._decision_alone[one]) for vote, one in zip(votes, candidates, strict=True)])
 
     @cached_property
     def judged(self) -> np.ndarray:
@@ -109,6 +117,10 @@ class Ensemble:
     def decide(self, combined: np.ndarray) -> np.ndarray:
         """The decisions of combined outputs."""
         return self.score.kind.decide(combined, self.decision)
+
+    def label(self, combined: np.ndarray) -> np.ndarray:
+        """Decisions as pseudo-labels have them: the likeliest class whatever its offset, labels at their thresholds."""
+        return self.score.kind.decide(combined, self.decision if self.score.tuner else None)
 
     def judged(self, combined: np.ndarray) -> np.ndarray:
         """What is scored of combined outputs: decisions, or the outputs at the temperature."""
@@ -260,13 +272,15 @@ class OutOfFold:
             scale, float64 values on the labels' scale.
         probabilities: ``(rows, ...)`` float32 of the first repeat, or none for kinds without.
         calibrated: the same at each fold's temperature, float64.
-        agreement: ``(rows,)`` float32, the share of the fold's voters who decide as the ensemble does.
+        labelled: ``(rows, ...)`` decisions of the first repeat as pseudo-labels have them.
+        agreement: ``(rows,)`` float32, the share of the fold's voters who decide so alone.
     """
 
     decisions: np.ndarray
     scored: np.ndarray
     probabilities: np.ndarray | None
     calibrated: np.ndarray | None
+    labelled: np.ndarray
     agreement: np.ndarray | None
 
 
@@ -280,6 +294,7 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
     scored = decisions if score.decides and not rescaled else np.empty((repeats, *shape), dtype=np.float64)
     probabilities = np.empty(shape, dtype=np.float32)
     calibrated = np.empty(shape, dtype=np.float64)
+    labelled = np.empty_like(decided)
     agreement = np.empty(shape[0], dtype=np.float32)
     folds = splits(kind.strata(ballot.labels), ballot.groups, repeats=repeats, seed=0)
     for number, (repeat, train, held_out) in enumerate(folds, start=1):
@@ -296,10 +311,13 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
             scored[repeat, held_out] = ensemble.judged(combined)
         if kind.probabilistic and repeat == 0:
             probabilities[held_out], calibrated[held_out] = combined, ensemble.calibrated(combined)
-            agreement[held_out] = opinion(kind, combined, votes[ensemble.combiner.weights != 0]).agreement
+            labelled[held_out] = ensemble.label(combined)
+            voting = ensemble.voters[ensemble.combiner.weights != 0]
+            by_members = ballot.decisions[voting[:, None], held_out]
+            agreement[held_out] = opinion(kind, combined, labelled[held_out], by_members).agreement
     if not kind.probabilistic:
-        return OutOfFold(decisions, scored, None, None, None)
-    return OutOfFold(decisions, scored, probabilities, calibrated, agreement)
+        return OutOfFold(decisions, scored, None, None, decisions[0], None)
+    return OutOfFold(decisions, scored, probabilities, calibrated, labelled, agreement)
 
 
 def auto_methods(kind: Kind, *, texts: int) -> tuple[str, ...]:

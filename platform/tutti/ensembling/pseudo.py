@@ -31,18 +31,20 @@ class Opinion:
         return Opinion(self.classes[rows], self.confidence[rows], self.agreement[rows])
 
 
-def opinion(kind: Kind, probabilities: np.ndarray, member_probabilities: np.ndarray) -> Opinion:
-    """What the ensemble decides of each row by its probabilities alone, its confidence, and the members' agreement.
+def opinion(kind: Kind, probabilities: np.ndarray, decided: np.ndarray, by_members: np.ndarray) -> Opinion:
+    """What the ensemble decides of each row, how sure it is, and the members' agreement.
 
     Args:
         probabilities: ``(rows, outputs)`` float32 or float64, the ensemble's.
-        member_probabilities: ``(members, rows, outputs)`` float32, those of the members with a vote.
+        decided: ``(rows, ...)``, its decisions.
+        by_members: ``(members, rows, ...)``, those of the members with a vote.
     """
-    decided = kind.decide(probabilities)
-    equal = kind.decide(member_probabilities) == decided
+    equal = by_members == decided
     agreement = equal.all(axis=tuple(range(2, equal.ndim))).mean(axis=0, dtype=np.float32)
     classes = decided if kind.exclusive else np.zeros(len(decided), dtype=np.int64)
-    return Opinion(classes, kind.confidence(probabilities), agreement)
+    of_decisions = np.take_along_axis(kind.distributions(probabilities), kind.truths(decided)[:, None], axis=1)
+    confidence = of_decisions.reshape(decided.shape).min(axis=tuple(range(1, decided.ndim)))
+    return Opinion(classes, confidence, agreement)
 
 
 def choose(predicted: Opinion, labelling: PseudoLabels, *, prior: np.ndarray, able: np.ndarray) -> np.ndarray:

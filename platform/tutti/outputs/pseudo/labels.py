@@ -125,8 +125,8 @@ def label(
 ) -> PseudoLabelling:
     """Labels the rows that ``labelling`` selects.
 
-    The label is the most probable class, or each label with a probability of at least 0.5, whatever the recipe's
-    decision rule. Numbers have no confidence: their rows are labelled only if all rows are. Rows with an empty text and
+    The label is the most probable class, whatever the recipe's decision rule, or each label from the vote's threshold
+    on. Numbers have no confidence: their rows are labelled only if all rows are. Rows with an empty text and
     rows that a trial has seen with a label are left out.
 
     Args:
@@ -234,12 +234,15 @@ def _labelled(
         rule = f"have at least {MIN_TEXTS} different texts for the temperature of soft labels"
         remedy = "set `labels: hard` or `calibration: none` in the recipe"
         raise StudyError(Fault(f"the validation rows of {task.name}", rule, str(elected.ballot.texts), remedy))
-    probabilities = elected.ensemble.calibrated(voted.combined) if calibrated else voted.combined
-    opinions = opinion(kind, probabilities, voted.members[elected.ensemble.combiner.weights != 0])
+    ensemble, decided = elected.ensemble, elected.ensemble.label(voted.combined)
+    probabilities = ensemble.calibrated(voted.combined) if calibrated else voted.combined
+    voting = ensemble.combiner.weights != 0
+    by_members = elected.ballot.decided_alone(voted.members[voting], ensemble.voters[voting])
+    opinions = opinion(kind, probabilities, decided, by_members)
     prior = pool.prior if kind.exclusive else np.ones(1)  # labels do not compete for rows
     rows = choose(opinions, labelling, prior=prior, able=eligible)
-    chosen = probabilities[rows]
-    return _Labelled(task, pool, elected, int(eligible.sum()), rows, kind.decide(chosen), chosen, opinions[rows])
+    eligible_rows = int(eligible.sum())
+    return _Labelled(task, pool, elected, eligible_rows, rows, decided[rows], probabilities[rows], opinions[rows])
 
 
 def _with_texts(rows: DataFrame) -> np.ndarray:
@@ -316,8 +319,9 @@ def _judged(
     probabilities = held_out.calibrated if calibrated else held_out.probabilities
     assert probabilities is not None
     assert held_out.agreement is not None
-    opinions = replace(opinion(kind, probabilities, probabilities[None]), agreement=held_out.agreement)
-    decided, labels = (kind.held(each, outputs) for each in (kind.decide(probabilities), ballot.labels))
+    opinions = opinion(kind, probabilities, held_out.labelled, held_out.labelled[None])
+    opinions = replace(opinions, agreement=held_out.agreement)
+    decided, labels = (kind.held(each, outputs) for each in (held_out.labelled, ballot.labels))
     decided = decided & known(kind, ballot.labels)
     first = ballot.first_of_texts(np.arange(len(ballot.labels)))
     least = labelling.agreement

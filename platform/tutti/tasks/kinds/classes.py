@@ -137,9 +137,6 @@ class Classes:
     def truths(self, labels: np.ndarray) -> np.ndarray:
         return labels
 
-    def confidence(self, outputs: np.ndarray) -> np.ndarray:
-        return outputs.max(axis=1)
-
     def strata(self, labels: np.ndarray) -> np.ndarray:
         return labels
 

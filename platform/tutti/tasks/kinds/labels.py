@@ -166,9 +166,6 @@ class Labels:
     def truths(self, labels: np.ndarray) -> np.ndarray:
         return np.where(np.isnan(labels), MISSING, labels).astype(np.int64).ravel()
 
-    def confidence(self, outputs: np.ndarray) -> np.ndarray:
-        return np.maximum(outputs, 1 - outputs).min(axis=1)
-
     def strata(self, labels: np.ndarray) -> np.ndarray:
         """The rarest label that a row has, k for none."""
         counts = np.nansum(labels, axis=0)

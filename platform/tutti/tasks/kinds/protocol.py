@@ -161,10 +161,6 @@ class Kind(Protocol):
         """``(units,)`` int64: the right alternative of each unit of ``distributions``; -1 where it is unknown."""
         ...
 
-    def confidence(self, outputs: np.ndarray) -> np.ndarray:
-        """``(rows,)``: the probability of the least certain decision of each row."""
-        ...
-
     def strata(self, labels: np.ndarray) -> np.ndarray:
         """``(rows,)``: rows with near values are alike. Sorted by it, rows can be dealt evenly to folds."""
         ...

@@ -148,9 +148,6 @@ class Values:
     def from_distributions(self, distributions: np.ndarray, rows: int) -> np.ndarray:
         raise TypeError("values are no probabilities")
 
-    def confidence(self, outputs: np.ndarray) -> np.ndarray:
-        raise TypeError("values are no probabilities")
-
     def truths(self, labels: np.ndarray) -> np.ndarray:
         raise TypeError("values are no probabilities")
 
