@@ -9,6 +9,8 @@ Three members, MiniLM fine-tuned for a few steps on SST-2, predict its 6,920 tra
 * predict_fp32, predict_bf16: tokenize the rows once, then call Trainer.predict for each member with its defaults (8
   rows per batch, padded to the longest of them) on all cores, and average the probabilities. bf16 is float32 if the
   CPU does not compute in bfloat16.
+* bare: a plain PyTorch loop over the members in the precision of tutti: rows tokenized once, sorted by length, and
+  cut into batches of as many tokens, on all cores.
 * padded_fp32: the same with every row padded to 128 tokens, as in GLUE's run_glue.py.
 
 No measured time includes loading. vs_*: the speedup of tutti. Contenders alternate; ratios are medians over the turns.
@@ -45,9 +47,9 @@ from tutti.config.folder import StudyFolder
 from tutti.config.load import load_recipe
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.new_backbone import new_backbone
-from tutti.orchestration.after.inference import SHARD, Slots, predict_shards
+from tutti.orchestration.after.inference import MAX_TOKENS, SHARD, Slots, predict_shards
 from tutti.outputs.submission.predictions import Shards
-from tutti.training.machine.precision import cpu_gains_from_bf16
+from tutti.training.machine.precision import autocast, cpu_gains_from_bf16
 from tutti.workflows.electorate import voting_studies
 from tutti.workflows.predict import chosen_members, read_input
 from tutti.workflows.study import open_study
@@ -55,6 +57,7 @@ from tutti.workflows.study import open_study
 TARGETS = {
     "vs_predict_fp32": Target(4.5),
     "vs_predict_bf16": Target(1.7),
+    "vs_bare": Target(0.95),
     "max_probability_difference": Target(0.01, most=True),
     "flipped_share": Target(0.001, most=True),
     "memory_growth": Target(1.2, most=True),
@@ -149,6 +152,27 @@ def plain(members: list[Path], texts: list[str], folder: Path, *, padded: bool =
     return shared.clock() - start, probabilities
 
 
+def bare(members: list[Path], texts: list[str], *, precision: str) -> Timed:
+    """A loop without a Trainer and without Ray, on all cores."""
+    tokenizer, device = AutoTokenizer.from_pretrained(shared.BACKBONE), torch.device("cpu")
+    models = [load_checkpoint(member)[0].eval() for member in members]
+    torch.set_num_threads(os.cpu_count() or 1)
+    start = shared.clock()
+    rows = tokenizer(texts, truncation=True, max_length=MAX_LENGTH)["input_ids"]
+    left = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
+    logits = torch.empty(len(models), len(rows), 2)
+    with torch.no_grad():
+        while left:
+            count = max(MAX_TOKENS["cpu"] // len(rows[left[0]]), 1)
+            batch, left = left[:count], left[count:]
+            inputs = tokenizer.pad({"input_ids": [rows[row] for row in batch]}, return_tensors="pt")
+            with autocast(device, precision):
+                for number, model in enumerate(models):
+                    logits[number, batch] = model("SST-2", inputs["input_ids"], inputs["attention_mask"]).float()
+    probabilities = logits.softmax(dim=2).mean(dim=0).numpy()
+    return shared.clock() - start, probabilities
+
+
 def speed(data: Path, folder: Path, *, rows: int, turns: int) -> dict[str, float]:
     """The speed ratios, and the differences between the probabilities."""
     place = study(data, folder, trials=MEMBERS, rows=1200)
@@ -162,6 +186,7 @@ def speed(data: Path, folder: Path, *, rows: int, turns: int) -> dict[str, float
         "tutti": lambda: tutti(place, file, folder, precisions),
         "predict_fp32": lambda: plain(members, texts, folder),
         "predict_bf16": lambda: plain(members, texts, folder, bf16=cpu_gains_from_bf16()),
+        "bare": lambda: bare(members, texts, precision=precisions[-1]),
         "padded_fp32": lambda: plain(members, texts, folder, padded=True),
     }
     seconds: dict[str, list[float]] = {name: [] for name in contenders}

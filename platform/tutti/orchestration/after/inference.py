@@ -28,7 +28,7 @@ SHARD = 1024
 """Rows that are tokenized, sorted by length, and predicted together. The same on every machine, so that the results do
 not depend on the number of workers."""
 
-_MAX_TOKENS = {"cpu": 1024, "cuda": 32768}  # per batch, with padding: fits a core's caches, or occupies a GPU
+MAX_TOKENS = {"cpu": 1024, "cuda": 32768}  # per batch, with padding: fits a core's caches, or occupies a GPU
 _WITHOUT_TRIAL_REMEDY = "take the trial out of the recipe with `members: {filter: }`, or name another --checkpoint"
 _JOBS_PER_WORKER = 2  # in flight, so that no worker is idle while the next shard is tokenized
 
@@ -141,7 +141,7 @@ class Predictor:
         from tutti.training.machine.precision import autocast
         from tutti.training.predict import predict
 
-        model, max_tokens = self._model(number), _MAX_TOKENS[self._device.type]
+        model, max_tokens = self._model(number), MAX_TOKENS[self._device.type]
         while True:
             try:
                 with autocast(self._device, precision):
