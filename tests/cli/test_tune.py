@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from memory_tracker import MemoryTracker
 
 from tutti.bank.bank import Bank
 from tutti.cli.options import going_on, interruptible
@@ -20,7 +21,6 @@ from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError, Tria
 from tutti.orchestration.driver.study import StudyOutcome
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
-from tutti.tracking.memory import MemoryTracker
 from tutti.workflows import stores, tracking_metadata
 from tutti.workflows import tune as tune_
 from tutti.workflows.base import StudyBase

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from memory_tracker import MemoryTracker
 
 from tutti.config.folder import StudyFolder
 from tutti.config.space import SearchSpace
@@ -22,7 +23,6 @@ from tutti.orchestration.driver.study import StudyOutcome, run_study
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 from tutti.search.trial_attributes import Proposal
-from tutti.tracking.memory import MemoryTracker
 
 SPACE = {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3}}
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from filelock import FileLock
+from memory_tracker import MemoryTracker
 from word_backbone import save_decoder
 
 from tutti.bank.bank import Bank
@@ -30,7 +31,6 @@ from tutti.orchestration.worker import pool
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
 from tutti.tasks.predictions import Predictions
-from tutti.tracking.memory import MemoryTracker
 
 LITTLE = Abilities(
     positions=512,

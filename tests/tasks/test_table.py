@@ -16,7 +16,7 @@ from pandas import DataFrame
 from tutti.errors import TaskFileError
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.table import Table, column_names
-from tutti.tasks.numbers import number
+from tutti.tasks.number_text import parse_number
 
 Write = Callable[..., str]
 
@@ -273,7 +273,7 @@ def test_missing_and_unfit_json_values_are_named(write: Write) -> None:
 def test_a_number_may_be_written_in_all_usual_ways(write: Write, good: str) -> None:
     source = write(f"text,label\na,{good}\n", "rows.csv")
     assert Table().read(source, labelled=True, check=KINDS["value"].cell_fault)["label"].tolist() == [good.strip()]
-    assert number(good) == np.float32(float(good))
+    assert parse_number(good) == np.float32(float(good))
 
 
 @pytest.mark.parametrize("bad", ["yes", "nan", "inf", "-Infinity", "1_000", "1e39", '"3,8"', "0x10", "٣", "1 2", "--1"])
@@ -298,7 +298,7 @@ def test_numbers_of_json_and_parquet_are_taken_as_they_are(write: Write, tmp_pat
         str(tmp_path / "x.parquet"),
     ):
         labels = Table().read(source, labelled=True, check=KINDS["value"].cell_fault)["label"]
-        assert [number(label) for label in labels] == [np.float32(3.8), np.float32(4)]
+        assert [parse_number(label) for label in labels] == [np.float32(3.8), np.float32(4)]
 
 
 def test_a_damaged_parquet_file_is_refused(write: Write) -> None:

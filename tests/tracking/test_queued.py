@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from memory_tracker import MemoryTracker
 
 from tutti.errors import Fault, StorageError, TrackingError
 from tutti.records import TrialState
-from tutti.tracking.memory import MemoryTracker
 from tutti.tracking.queued import QueuedTracker
 from tutti.tracking.spool import Spool
 

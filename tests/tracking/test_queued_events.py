@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_tracker import MemoryTracker
 
 from tutti.errors import Fault, TrackingError
 from tutti.tracking import queued
-from tutti.tracking.memory import MemoryTracker
 from tutti.tracking.queued import QueuedTracker
 from tutti.tracking.spool import Spool
 

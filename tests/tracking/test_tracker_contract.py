@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass, field
 
 import pytest
+from memory_tracker import MemoryTracker
 
 from tutti.records import TrialState
-from tutti.tracking.memory import MemoryTracker
 from tutti.tracking.protocol import SCORE, MetricRow, RefusedError
 from tutti.tracking.queued import QueuedTracker
 

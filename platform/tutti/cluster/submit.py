@@ -76,11 +76,7 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str], submit
 
 
 def _check_tracking(study: StudyConfig) -> None:
-    """Refuses an MLflow store that is a file of this machine: the head would track in a file of its own, or in none.
-
-    Raises:
-        StudyError: where it is one.
-    """
+    """Refuses an MLflow store that is a file of this machine: the head would track in a file of its own, or in none."""
     from sqlalchemy.engine import make_url
 
     shared, uri = study.storage.path, study.tracking.uri or ""
@@ -100,10 +96,6 @@ def _stage(study: StudyConfig, staging: Path) -> Path:
 
     Returns:
         The folder where the job shall put ``staging / FILES``.
-
-    Raises:
-        StudyError: if the files are too large, or the recipe names templates.
-        StorageError: if a file cannot be copied.
     """
     shared, recipe = study.storage.path, study.ensemble.recipe
     assert shared is not None
@@ -183,11 +175,7 @@ def _stage_older(older: StudyFolder, staging: Path, index: int) -> str:
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Copies a file or a folder.
-
-    Raises:
-        StorageError: naming the file that cannot be read, or whose copy cannot be written.
-    """
+    """Copies a file or a folder."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         if path.is_dir():

@@ -9,8 +9,8 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from tutti.config.numbers import members
 from tutti.config.other_names import nearest_name
+from tutti.config.strict_numbers import members
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, nearest
 

@@ -20,9 +20,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from tutti.config.metric_facts import FACTS, KindName, Needs, kind_of, nearest_metric
-from tutti.config.numbers import check_number
 from tutti.config.search_facts import Sampler, Scheduler
 from tutti.config.space import Choice, SearchSpace
+from tutti.config.strict_numbers import check_number
 from tutti.config.template import parsed
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]

@@ -13,7 +13,7 @@ from pandas import DataFrame
 from tutti.config.study import Split
 from tutti.data.clean import text_groups_of
 from tutti.data.deal import deal
-from tutti.data.each import each
+from tutti.data.faults_of_all import for_all
 from tutti.data.split import (
     check_folds,
     check_training_rows,
@@ -74,7 +74,7 @@ def hold_out(tasks: Mapping[str, TaskRows], rule: Split) -> tuple[dict[str, Task
     Raises:
         TaskFileError, ConfigError: where the rows cannot be held out so.
     """
-    each(tasks, _check_groups)
+    for_all(tasks, _check_groups)
     sets = _sets(tasks)
     notices: list[str] = []
     given = {name: sets[name][len(rows.regular) :] for name, rows in tasks.items()}  # sets of validation files' rows
@@ -91,7 +91,7 @@ def hold_out(tasks: Mapping[str, TaskRows], rule: Split) -> tuple[dict[str, Task
             names[0]: [drawn[name] for name in names] for names in _clusters({name: sets[name] for name in drawn})
         }
         parts = {}
-        for of_cluster in each(clusters, partial(_draw, sets=sets, rule=rule)).values():
+        for of_cluster in for_all(clusters, partial(_draw, sets=sets, rule=rule)).values():
             parts |= of_cluster
     result = {}
     held_out = np.concatenate([np.empty(0, int), *(sets[name][parts[name] == 0] for name in drawn)])
@@ -208,7 +208,7 @@ def _draw_together(cluster: Sequence[TaskRows], sets: Mapping[str, np.ndarray], 
     numbers = pd.factorize(np.concatenate([sets[rows.task] for rows in cluster]))[0]
     ends = np.cumsum([len(sets[rows.task]) for rows in cluster])
     own = dict(zip([rows.task for rows in cluster], np.split(numbers, ends[:-1]), strict=True))
-    each({rows.task: rows for rows in cluster}, lambda rows: _check_sets(rows, own[rows.task], rule))
+    for_all({rows.task: rows for rows in cluster}, lambda rows: _check_sets(rows, own[rows.task], rule))
     amounts = np.hstack([_amounts(rows, own[rows.task], int(numbers.max()) + 1) for rows in cluster])
     shares = np.full(rule.folds, 1 / rule.folds) if rule.folds else np.array([share := rule.validation or 0, 1 - share])
     part_of = deal(amounts, shares, seed=stream_seed(rule.seed, "/".join(own))).astype(np.int32)
@@ -216,7 +216,7 @@ def _draw_together(cluster: Sequence[TaskRows], sets: Mapping[str, np.ndarray], 
         for rows in cluster:
             _hold_out_some(part_of, own[rows.task], amounts, need=1 if rows.kind.probabilistic else 2)
     parts = {name: part_of[numbers] for name, numbers in own.items()}
-    each({rows.task: rows for rows in cluster}, lambda rows: _check_parts(rows, parts[rows.task], rule))
+    for_all({rows.task: rows for rows in cluster}, lambda rows: _check_parts(rows, parts[rows.task], rule))
     return parts
 
 
@@ -295,7 +295,7 @@ def _given_folds(
         extra = rows.train["label"][rows.train["extra"]].to_numpy()
         check_folds(rows.regular["label"].to_numpy(), parts[rows.task], extra=extra, names=rows.names, task=rows.task)
 
-    each(tasks, check)
+    for_all(tasks, check)
     rows_of = pd.DataFrame(
         {"set": np.concatenate([sets[name] for name in tasks]), "fold": np.concatenate([*parts.values()])}
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tutti.errors import Fault, TaskFileError, counted
-from tutti.tasks.numbers import NUMBER
+from tutti.tasks.number_text import NUMBER
 from tutti.tasks.spelling import is_placeholder, look, plain
 
 _SHOWN = 3

@@ -15,7 +15,7 @@ import pandas as pd
 from tutti.config.study import Cleaning, Split
 from tutti.data.class_order import check_order
 from tutti.data.clean import clean_text, drop_duplicates, have_texts_of, text_columns
-from tutti.data.each import each
+from tutti.data.faults_of_all import for_all
 from tutti.data.hold_out import TaskRows, hold_out
 from tutti.data.missed_group import missed_group
 from tutti.data.odd_labels import odd_labels, unjudged_classes
@@ -81,7 +81,7 @@ def prepare(
         StorageError: if the folder cannot be written, or is damaged.
     """
     by_name = {spec.name: spec for spec in specs}
-    sources = each(by_name, lambda spec: each(_sources(spec), lambda source: _fingerprint(*source)))
+    sources = for_all(by_name, lambda spec: for_all(_sources(spec), lambda source: _fingerprint(*source)))
     settings = {f"tasks.{spec.name}": json.loads(json.dumps(_settings(spec))) for spec in specs}
     rule = Split(validation=validation, folds=folds, seed=seed, fold_column=fold_column, group=group)
     settings["split"] = rule.model_dump()
@@ -91,7 +91,7 @@ def prepare(
         existing = load_prepared(folder)
         _check_unchanged(existing, sources=sources, settings=settings)
         return existing
-    read = each(by_name, _read_task)
+    read = for_all(by_name, _read_task)
     held_out, settings["split"]["folds"], notices = hold_out({name: rows for name, (rows, *_) in read.items()}, rule)
     notices = [*(notice for spec in specs for notice in read[spec.name][2]), *notices]
     notices += [notice for rows in held_out.values() if (notice := _unjudged(rows))]
@@ -99,7 +99,7 @@ def prepare(
     notices += [f"{spec.name}: {note}" for spec, source in tests if (note := numbering_note(spec.layout, source))]
     if not (group or fold_column):
         notices += [notice for spec in specs if (notice := _missed_group(spec, read[spec.name][0]))]
-    results = each(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1], folder))
+    results = for_all(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1], folder))
     parts: dict[str, dict[str, PartInfo]] = {}
     for spec in specs:
         _, frames = results[spec.name]
@@ -182,7 +182,7 @@ def _check_unchanged(existing: Prepared, *, sources: Mapping[str, Any], settings
 
 def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[str]]:
     """The task's labelled rows, cleaned, with labels of its kind, the parts without labels, and notices."""
-    parts = each(_sources(spec), lambda source: _read(spec, *source))
+    parts = for_all(_sources(spec), lambda source: _read(spec, *source))
     notices = [notice for _, layout, source in _sources(spec).values() for notice in layout.notices(source)]
     soft = {str(extra.path): _soft_classes(parts[f"extra{n}"]) for n, extra in enumerate(spec.extra_train)}
     train = _join_train(spec, parts)
@@ -262,11 +262,7 @@ def _finished(
 
 
 def _leak_notices(spec: TaskSpec, train: pd.DataFrame, held_out: pd.DataFrame) -> list[str]:
-    """A notice of the rows of a validation file that are training rows too: these are scored as learnt by heart.
-
-    Raises:
-        TaskFileError: where all of them are, so that no score says anything.
-    """
+    """A notice of the rows of a validation file that are training rows too: these are scored as learnt by heart."""
     learnt, rows = int(have_texts_of(held_out, train).sum()), len(held_out)
     source = spec.layout.origin(spec.sources["validation"])
     if learnt == rows:
@@ -379,11 +375,7 @@ def _check_labels(spec: TaskSpec, cells: LabelCells, names: Sequence[str], soft:
 
 
 def _check_metrics(task: Task, labels: np.ndarray) -> None:
-    """Checks that the metrics fit the task; one of the user's own is tried on outputs that say nothing of the labels.
-
-    Raises:
-        ConfigError: if one does not fit, or the user's own fails.
-    """
+    """Checks that the metrics fit the task; a user's own is tried on outputs that say nothing of the labels."""
     metric, where = metric_of(task), f"tasks.{task.name}"
     check_fits(metric, task.kind_name, outputs=len(task.names), what=f"{where}.metric")
     for name in task.report:

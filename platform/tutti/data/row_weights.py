@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from tutti.errors import Fault, TaskFileError
-from tutti.tasks.numbers import number
+from tutti.tasks.number_text import parse_number
 
 
 def row_weights(rows: pd.DataFrame, *, origin: str) -> np.ndarray:
@@ -15,7 +15,7 @@ def row_weights(rows: pd.DataFrame, *, origin: str) -> np.ndarray:
     Raises:
         TaskFileError: where one is no number of at least 0, or all are 0.
     """
-    weights = np.array(list(map(number, rows["weight"].astype(str))), dtype=np.float32)
+    weights = np.array(list(map(parse_number, rows["weight"].astype(str))), dtype=np.float32)
     what, rule = f"{origin}, the column of `row_weight`", "have numbers of at least 0"
     if len(bad := np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))):
         got = f"{rows['weight'].iloc[bad[0]]!r} in the row with the id {rows['id'].iloc[bad[0]]}"

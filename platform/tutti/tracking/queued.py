@@ -219,9 +219,6 @@ def _deliver(tracker: Tracker, events: Sequence[Event], *, folder: Path) -> None
     Args:
         folder: the spool's. Files are relative to it; those outside of it are not uploaded, whatever an event that was
             edited says.
-
-    Raises:
-        TrackingError: where the store is unreachable.
     """
     by_key: dict[str, list[MetricRow]] = {}
     for event in events:

@@ -121,11 +121,7 @@ def _is_refusal(error: MlflowException) -> bool:
 
 
 def _check_health(uri: str) -> None:
-    """Checks that a server answers, because MLflow itself would retry for minutes before it raises.
-
-    Raises:
-        OSError: where it does not.
-    """
+    """Checks that a server answers, because MLflow itself would retry for minutes before it raises."""
     if uri.startswith(("http://", "https://")):  # the certificates to trust are MLflow's own matter
         answer_of(f"{uri.rstrip('/')}/health", seconds=5)
 

@@ -91,11 +91,7 @@ def _mend_all(findings: Iterable[Finding], *, dry_run: bool, console: Console) -
 
 
 def _deliver(config: StudyConfig, folder: StudyFolder) -> None:
-    """Delivers the queued reports to MLflow.
-
-    Raises:
-        TrackingError: if some could not be delivered.
-    """
+    """Delivers the queued reports to MLflow."""
     if undelivered := stores.open_tracker(config, folder).close(timeout=60.0):
         got, remedy = f"{undelivered} that still wait", "check whether the store is up, and try again"
         raise TrackingError(Fault("MLflow", "take the reports that wait for it", got, remedy))

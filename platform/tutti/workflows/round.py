@@ -121,11 +121,7 @@ def _checked_records(study: StudyBase, recipe: Recipe, recipe_name: str) -> list
 
 
 def _plan(base: _Base, current: Round, place: RoundFolder, *, trials: int | None) -> bool:
-    """Writes the round's pseudo-labels, its two study files and its plan; returns whether there are any labels.
-
-    Raises:
-        StudyError: if ``trials`` exceeds the number of points.
-    """
+    """Writes the round's pseudo-labels, its two study files and its plan; returns whether there are any labels."""
     from tutti.orchestration.after.rounds import best_points, studies_with_labels
 
     points = best_points(base.records, count=trials or _MOST_POINTS)
@@ -210,11 +206,7 @@ def _why_not(gain: Estimate) -> str:
 
 
 def _train(base: _Base, current: Round, place: RoundFolder) -> set[str]:
-    """Trains the round's study and its control; returns the keys of the trials that finished in both.
-
-    Raises:
-        TrialError: if there are none.
-    """
+    """Trains the round's study and its control; returns the keys of the trials that finished in both."""
     console, again = base.study.console, base.study.again or (lambda **_: "study.round()")
     finished: list[set[str]] = []
     for name, control in ((current.study, False), (current.control, True)):

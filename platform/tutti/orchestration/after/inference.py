@@ -168,11 +168,7 @@ class Predictor:
         return self._models[number]
 
     def _make_room(self, number: int, error: BaseException) -> None:
-        """Drops the model that was loaded first, but not that of the checkpoint which memory is needed for.
-
-        Raises:
-            TrialMemoryError: if there is no other.
-        """
+        """Drops the model that was loaded first, but not that of the checkpoint which memory is needed for."""
         oldest = next((each for each in self._models if each != number), None)
         if oldest is None:
             what, rule = f"the checkpoint {self._folders[number]}", "fit into a worker's memory with its longest row"

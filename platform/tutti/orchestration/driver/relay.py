@@ -111,11 +111,7 @@ class PoolWatch(NotSnapshotted, tune.Callback):
         raise ClusterError(Fault("the study's workers", "start and stay", reason, remedy))
 
     def _has_file(self) -> bool:
-        """Whether the folder has its study.json. A file system that has just begun to fail counts as if it had.
-
-        Raises:
-            StorageError: if it has failed at every look for a minute.
-        """
+        """Whether the folder has its study.json. A file system that has just begun to fail counts as if it had."""
         try:
             self._folder.study_file.stat()  # is_file() raises some errors and hides others, by Python's version
         except (FileNotFoundError, NotADirectoryError):

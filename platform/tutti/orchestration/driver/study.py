@@ -159,11 +159,7 @@ def _end_running(log: StudyLog, ending: Ending) -> None:
 
 
 def _outcome(study: StudyConfig, store: StudyStore) -> StudyOutcome:
-    """The result according to the store: Tune returns normally even if it was interrupted.
-
-    Raises:
-        TrialError: if every trial failed.
-    """
+    """The result according to the store: Tune returns normally even if it was interrupted."""
     trials = tuple(store.records())
     interrupted = tuple(proposal.key for proposal in store.unfinished())
     complete = not interrupted and len(trials) >= study.search.trials

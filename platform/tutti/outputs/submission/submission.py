@@ -18,7 +18,7 @@ from tutti.outputs.submission.formats.competition import Competition
 from tutti.outputs.submission.formats.csv import Csv
 from tutti.outputs.submission.formats.glue import Glue, official, plain, spelled
 from tutti.outputs.submission.formats.protocol import Item, SubmissionFormat
-from tutti.tasks.numbers import shortest
+from tutti.tasks.number_text import shortest
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task

@@ -15,7 +15,7 @@ from tutti.tasks.kinds.class_faults import class_faults
 from tutti.tasks.kinds.offsets import decide, tune_offsets
 from tutti.tasks.kinds.probabilities import divergence, probability_fault
 from tutti.tasks.kinds.protocol import Tuner
-from tutti.tasks.numbers import NUMBER
+from tutti.tasks.number_text import NUMBER
 
 
 class Classes:

@@ -12,7 +12,7 @@ from tutti.errors import Fault
 from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.protocol import Tuner
 from tutti.tasks.layouts.several import by_columns
-from tutti.tasks.numbers import number, shortest
+from tutti.tasks.number_text import parse_number, shortest
 
 _QUANTILES = 10  # strata of values
 
@@ -29,7 +29,7 @@ class Values:
 
     def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
         for name, text in json.loads(cell).items():
-            if text and not np.isfinite(number(text)):
+            if text and not np.isfinite(parse_number(text)):
                 return f"have a number or nothing in {name!r}", repr(text), "correct the cell, or leave it empty"
         return None
 
@@ -40,7 +40,7 @@ class Values:
         return tuple(json.loads(next(iter(cells))))
 
     def parse(self, cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
-        rows = [[number(row[name]) for name in names] for row in map(json.loads, cells)]
+        rows = [[parse_number(row[name]) for name in names] for row in map(json.loads, cells)]
         return np.array(rows, dtype=np.float32).reshape(len(cells), len(names))
 
     def label_faults(self, labels: LabelCells, names: Sequence[str]) -> Iterator[Fault]:
@@ -161,19 +161,19 @@ class Value(Values):
     name: ClassVar[str] = "value"
 
     def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
-        if np.isfinite(number(cell)):
+        if np.isfinite(parse_number(cell)):
             return None
         rule = "have a number as its label, as the task's metric asks"
         return rule, repr(cell), "correct the label, or name a metric of classes"
 
     def plain(self, cell: str) -> str:
-        return str(number(cell))
+        return str(parse_number(cell))
 
     def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
         return ()
 
     def parse(self, cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
-        return np.array([number(cell) for cell in cells], dtype=np.float32)
+        return np.array([parse_number(cell) for cell in cells], dtype=np.float32)
 
     def label_faults(self, labels: LabelCells, names: Sequence[str]) -> Iterator[Fault]:
         values = self.parse(labels.train, names)

@@ -124,12 +124,7 @@ class Hub:
         return datasets.load_dataset(self.dataset, self.subset, split=split, **attempts[-1])
 
     def _checked_header(self, split: str) -> list[str]:
-        """The header of a split's CSV files on this machine, if there are any.
-
-        Raises:
-            TaskFileError: where a row is not as it should be. pandas, of which ``_load_files`` asks for single columns,
-                would cut a row with more cells, or shift the cells of all rows by one column.
-        """
+        """The header of a split's CSV files on this machine, if there are any."""
         header: list[str] = []
         parts = re.split(r"\W", split)  # of an expression, such as train[:100]
         for name, file, separator in self._csv_files():
@@ -191,11 +186,7 @@ def _is_csv_without_types(builder: Any) -> bool:
 
 
 def _checked_header(file: Path, *, separator: str) -> list[str]:
-    """The cells of a CSV file's first line.
-
-    Raises:
-        TaskFileError: where a row has another number of cells, or quotation marks join lines of tab-separated cells.
-    """
+    """The cells of a CSV file's first line."""
     header: list[str] = []
     faults, line = [], 1
     with file.open(encoding="utf-8-sig", newline="") as lines:

@@ -295,11 +295,7 @@ def _compiler_faults(what: str, key: str, value: Any) -> list[Fault]:
 
 
 def _check_own(key: str, value: Any) -> None:
-    """Validates one of Tutti's own keys by itself; combinations are checked later.
-
-    Raises:
-        ValidationError: if the value has the wrong type or is out of bounds.
-    """
+    """Validates one of Tutti's own keys by itself; combinations are checked later."""
     field = TrainingOptions.model_fields[key]
     annotation: Any = field.annotation
     config = ConfigDict(strict=True, allow_inf_nan=False)

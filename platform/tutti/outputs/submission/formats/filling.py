@@ -11,7 +11,7 @@ import numpy as np
 
 from tutti.errors import Fault, SubmissionError, nearest
 from tutti.outputs.submission.formats.protocol import Item, Wanted
-from tutti.tasks.numbers import number
+from tutti.tasks.number_text import parse_number
 from tutti.tasks.spelling import is_placeholder, spelled_alike, spelled_like
 from tutti.tasks.task import Task
 
@@ -121,7 +121,7 @@ class Sample:
         (cells,), names = self.cells, task.names
         found = spelled_like(names, cells)
         fractions = self.has_fractions and spelled_like(names, [cell for cell in cells if _is_fraction(cell)]) is None
-        numbers = all(is_placeholder(cell) or np.isfinite(number(cell)) for cell in cells)
+        numbers = all(is_placeholder(cell) or np.isfinite(parse_number(cell)) for cell in cells)
         if len(names) == 2 and (fractions or (_needs(task) and numbers)):
             meant = self.columns[0] if self.columns[0] in names else names[1]
             return Filling("probabilities", {self.columns[0]: meant})
@@ -136,7 +136,7 @@ class Sample:
 
     def _of_number(self, task: Task) -> Filling:
         filled = [cell for cell in self.cells[0] if not is_placeholder(cell)]
-        if filled and not np.isfinite([number(cell) for cell in filled]).any():
+        if filled and not np.isfinite([parse_number(cell) for cell in filled]).any():
             raise self._of_another_task(())
         if len(task.names) > 1:
             self._outputs(task)
@@ -169,7 +169,7 @@ class Sample:
     @staticmethod
     def _fractions(cells: Sequence[str]) -> bool:
         filled = [cell for cell in cells if not is_placeholder(cell)]
-        return any(map(_is_fraction, filled)) and all(0 <= number(cell) <= 1 for cell in filled)
+        return any(map(_is_fraction, filled)) and all(0 <= parse_number(cell) <= 1 for cell in filled)
 
     def _of_another_task(self, names: Sequence[str]) -> SubmissionError:
         rule = f"have labels of the task, {', '.join(names[:_SHOWN]) or 'which are numbers'}, or none"
@@ -183,7 +183,7 @@ def _needs(task: Task) -> bool:
 
 
 def _is_fraction(cell: str) -> bool:
-    return bool(0 < number(cell) < 1)
+    return bool(0 < parse_number(cell) < 1)
 
 
 def _list_of(cell: str, separator: str) -> list[str]:

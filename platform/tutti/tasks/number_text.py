@@ -15,7 +15,7 @@ def shortest(value: np.floating) -> float:
     return float(str(value))
 
 
-def number(text: str) -> np.float32:
+def parse_number(text: str) -> np.float32:
     """A label such as ``3``, ``-0.5`` or ``1e-3``; NaN or infinity where it is no float32."""
     with np.errstate(over="ignore"):
         return np.float32(text if NUMBER.fullmatch(text.strip()) else "nan")

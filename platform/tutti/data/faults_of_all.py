@@ -1,4 +1,4 @@
-"""One step for each of several items, with the faults of all of them in one error."""
+"""One step for all of several items, with the faults of all of them in one error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 
 
-def each(items: Mapping[str, Item], step: Callable[[Item], T]) -> dict[str, T]:
+def for_all(items: Mapping[str, Item], step: Callable[[Item], T]) -> dict[str, T]:
     """The step's result for each item. Collects the faults of all failing steps in one error."""
     results: dict[str, T] = {}
     errors: list[UserError] = []

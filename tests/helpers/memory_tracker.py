@@ -1,4 +1,4 @@
-"""A tracker that keeps everything in memory, for tests and inspection."""
+"""A tracker that keeps everything in memory."""
 
 from __future__ import annotations
 

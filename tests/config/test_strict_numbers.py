@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from tutti.config.load import load_study
-from tutti.config.numbers import members
 from tutti.config.recipe import Recipe
+from tutti.config.strict_numbers import members
 from tutti.config.study import StudyConfig
 
 
