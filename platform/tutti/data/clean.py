@@ -61,11 +61,6 @@ def have_texts_of(rows: DataFrame, others: DataFrame) -> np.ndarray:
     return np.array([texts in known for texts in row_texts(rows)], dtype=bool)
 
 
-def text_groups(rows: DataFrame) -> np.ndarray:
-    """``(rows,)`` int64: the same number for rows with the same texts, from 0 in order of appearance."""
-    return rows.groupby(text_columns(rows), sort=False).ngroup().to_numpy()
-
-
 def text_groups_of(tasks: Mapping[str, DataFrame]) -> dict[str, np.ndarray]:
     """By task ``(rows,)`` int64: the same number for rows that share their texts or a group, in whatever task.
 

@@ -53,7 +53,7 @@ class PartInfo:
 
 @dataclass(frozen=True)
 class Prepared:
-    """All tasks of a study, cleaned and split.
+    """All tasks of a study, cleaned and split. Methods raise StorageError if a file is missing or damaged.
 
     Attributes:
         folder: contains the parts.
@@ -78,18 +78,11 @@ class Prepared:
         A label is an int32 class index, a float32 value, or a list of float32. Further columns of train are fold
         (int32) with folds, and probabilities (list of float32, or null) with soft labels; of validation group (str,
         empty for a row of none) where the study names groups of the task.
-
-        Raises:
-            StorageError: if the file is missing or damaged.
         """
         return read_columns(self.parts[task][part].path).to_pandas()
 
     def ids(self, task: str, part: str) -> np.ndarray:
-        """``(rows,)`` of str, in the order of the part.
-
-        Raises:
-            StorageError: if the file is missing or damaged.
-        """
+        """``(rows,)`` of str, in the order of the part."""
         return np.array(read_columns(self.parts[task][part].path, ["id"])["id"].to_pylist(), dtype=np.str_)
 
     def labels(self, task: str, part: str) -> np.ndarray:

@@ -49,6 +49,8 @@ class StudyStore:
 
     A trial that has ended never changes: later reports of it are ignored. One driver at a time writes; any number of
     processes may read.
+
+    Methods raise StorageError where the database cannot be read or written.
     """
 
     def __init__(
@@ -139,7 +141,6 @@ class StudyStore:
 
         Raises:
             StudyError: where there is no such study, or another process holds it in a server's database.
-            StorageError: where the database cannot be read.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with database.faults(url):
@@ -165,11 +166,7 @@ class StudyStore:
         database.close(self._storage)
 
     def ask(self) -> Proposal:
-        """Starts a new trial, which is running until ``finish``.
-
-        Raises:
-            StorageError: where the database cannot be written.
-        """
+        """Starts a new trial, which is running until ``finish``."""
         with self._faults():
             if self._grid and (point := self._grid.next(self._own_trials())) is not None:
                 self._study.enqueue_trial(point)
@@ -187,7 +184,6 @@ class StudyStore:
 
         Raises:
             StudyError: where the study has no such trial.
-            StorageError: where the database cannot be written.
         """
         trial_id, trial = self._trial(key)
         if not trial.state.is_finished():
@@ -199,7 +195,6 @@ class StudyStore:
         Raises:
             ValueError: where a score is not a finite number; the caller then has to end the trial as failed.
             StudyError: where the study has no such trial.
-            StorageError: where the database cannot be written.
         """
         for what, value in {"the score": score, **task_scores}.items():
             if not math.isfinite(value):
@@ -255,7 +250,6 @@ class StudyStore:
 
         Raises:
             StudyError: where the study has no such trial.
-            StorageError: where the database cannot be written.
         """
         trial_id, trial = self._trial(key)
         state = STATES[trial.state].to(state)
@@ -281,29 +275,17 @@ class StudyStore:
             self._study.tell(trial.number, ordered, state=optuna_state)
 
     def run_seconds(self) -> float:
-        """Total duration of the study's runs so far, in seconds, as last stored by ``keep_run_seconds``.
-
-        Raises:
-            StorageError: where the database cannot be read.
-        """
+        """Total duration of the study's runs so far, in seconds, as last stored by ``keep_run_seconds``."""
         with self._faults():
             return float(self._storage.get_study_user_attrs(self._study_id).get(_RUN_SECONDS, 0.0))
 
     def keep_run_seconds(self, seconds: float) -> None:
-        """Stores the total duration of the study's runs so far.
-
-        Raises:
-            StorageError: where the database cannot be written.
-        """
+        """Stores the total duration of the study's runs so far."""
         with self._faults():
             self._storage.set_study_user_attr(self._study_id, _RUN_SECONDS, seconds)
 
     def records(self) -> list[TrialRecord]:
-        """Every trial by number, running ones included; no older studies' trials, and no enqueued points.
-
-        Raises:
-            StorageError: where the database cannot be read.
-        """
+        """Every trial by number, running ones included; no older studies' trials, and no enqueued points."""
         return [record(trial, number) for number, trial in enumerate(self._own_trials()) if trial.state in STATES]
 
     def record(self, key: str) -> TrialRecord:
@@ -311,7 +293,6 @@ class StudyStore:
 
         Raises:
             StudyError: where the study has no such trial.
-            StorageError: where the database cannot be read.
         """
         _, trial = self._trial(key)
         return record(trial, trial.number - self._older_count)
