@@ -64,7 +64,8 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
     from tutti.modeling.adapters import linear_layers
     from tutti.modeling.decoders import is_decoder
     from tutti.modeling.layers import has_linear_layers, own_layers, token_types, tokens
-    from tutti.modeling.model import load_encoder, positions
+    from tutti.modeling.model import load_encoder
+    from tutti.modeling.positions import positions
     from tutti.modeling.probe import probed_layers
     from tutti.training.machine.precision import runs_in_half_precision
 
