@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModel
 from tutti.errors import TrialError
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel
-from tutti.modeling.packed import Layout, pack_rows
+from tutti.modeling.packed import Layout, pack_rows, varlen_attention
 from tutti.tasks.task import Task
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -94,6 +94,17 @@ def test_a_backbone_that_cannot_keep_rows_apart_is_refused(kind: str) -> None:
     message = f"the training key batching must be padded for a backbone .* packed with a model of type '{kind}'"
     with pytest.raises(TrialError, match=message):
         pack_rows(encoder, asked=False, exact=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.1}, {"sliding_window": 4}], ids=str)
+def test_a_gpu_s_kernel_takes_rows_by_their_bounds_and_gives_gradients(options: dict[str, Any]) -> None:
+    shapes = [(2, heads, 16, 8) for heads in (4, 2, 2)]
+    states = [torch.randn(shape, device="meta", dtype=torch.bfloat16, requires_grad=True) for shape in shapes]
+    bounds = torch.zeros(9, dtype=torch.int32, device="meta")
+    module = torch.nn.Module()
+    outputs, _ = varlen_attention(module, *states, None, cu_seq_lens_q=bounds, max_length_q=7, scaling=0.3, **options)
+    assert outputs.shape == (2, 16, 4, 8)
+    assert [each.shape for each in torch.autograd.grad(outputs.sum(), states)] == shapes
 
 
 def test_bounds_say_where_each_row_begins_and_divide_what_follows_the_last() -> None:

@@ -145,40 +145,24 @@ def varlen_attention(
         raise ValueError("flash attention of packed rows has neither a soft cap nor sinks")
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     before = -1 if sliding_window is None else sliding_window - 1
-    window = (before, 0 if causal else before)
     sequences, _, tokens, _ = query.shape
     query, key, value = (each.transpose(1, 2).flatten(0, 1) for each in (query, key, value))
-    if dropout:  # torch's varlen_attn, which calls the same kernel, has none
-        outputs = torch.ops.aten._flash_attention_forward(
-            query,
-            key,
-            value,
-            cu_seq_lens_q,
-            cu_seq_lens_q,
-            max_length_q,
-            max_length_q,
-            dropout,
-            window == (-1, 0),
-            False,
-            scale=scaling,
-            window_size_left=window[0],
-            window_size_right=window[1],
-        )[0]
-    else:
-        from torch.nn.attention.varlen import varlen_attn
-
-        outputs = varlen_attn(
-            query,
-            key,
-            value,
-            cu_seq_lens_q,
-            cu_seq_lens_q,
-            max_length_q,
-            max_length_q,
-            scale=scaling,
-            window_size=window,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )
+    # torch's varlen_attn calls the same kernel, but without dropout.
+    outputs = torch.ops.aten._flash_attention_forward(
+        query,
+        key,
+        value,
+        cu_seq_lens_q,
+        cu_seq_lens_q,
+        max_length_q,
+        max_length_q,
+        dropout,
+        causal and sliding_window is None,
+        False,
+        scale=scaling,
+        window_size_left=before,
+        window_size_right=0 if causal else before,
+    )[0]
     return outputs.unflatten(0, (sequences, tokens)), None
 
 
@@ -214,8 +198,8 @@ def keeps_rows_apart(encoder: PreTrainedModel, *, exact: bool = True) -> bool:
         exact: whether a state is the same to float32's precision whatever else is computed.
     """
     leak, error = (1e-5, 1e-5) if exact else (1e-2, 5e-2)  # shares of the highest state
-    own, ids, layout = _example(encoder)
     try:
+        own, ids, layout = _example(encoder)
         with _mode(encoder, training=False), torch.no_grad():
             states = _packed_states(encoder, ids, layout)
             alone = encoder(input_ids=own[None], attention_mask=torch.ones_like(own)[None], **_uncached(encoder))
