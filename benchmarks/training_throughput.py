@@ -10,6 +10,8 @@ Fine-tunes MiniLM on the same rows of SST-2 and MRPC with the same optimizer (fu
 * grouped bf16: the same as trainer with train_sampling_strategy="group_by_length" and bf16.
 * bare: a plain PyTorch loop: the trial's tokens per batch, bf16 autocast, AdamW, clipping, schedule.
 * trial, same rows: the trial with the Trainer's rows per batch instead of the token budget.
+* packed: the trial with batching: packed, and as many tokens in a sequence as in the trial's batches; "packed, same
+  rows" with the Trainer's rows per sequence on average.
 
 The token budget equals a batch of "padded", 8 x 128, so no step needs more memory than its steps. A batch of short
 rows then has more than 8 rows, and an epoch has fewer steps; the table shows the rows per step. Only the training loop
@@ -192,6 +194,10 @@ CONTENDERS: dict[str, Callable[[Rows, Path], Timed]] = {
     ),
     "bare": _bare,
     "trial, same rows": lambda rows, folder: _trial(rows, folder, per_device_train_batch_size=shared.batch),
+    "packed": lambda rows, folder: _trial(rows, folder, max_tokens_per_batch=_max_tokens(), batching="packed"),
+    "packed, same rows": lambda rows, folder: _trial(
+        rows, folder, per_device_train_batch_size=shared.batch, batching="packed"
+    ),
 }
 IN_FLOAT32 = ("trainer", "padded")
 ON_MRPC = ("trial", "trainer", "trial, same rows")
@@ -362,6 +368,9 @@ def main() -> None:
             sst2 = compare(rows.of("SST-2"), tuple(CONTENDERS), count=count, repeats=turns, folder=folder / "sst2")
             for contender in ("trainer", "padded", "grouped bf16", "bare"):
                 results[f"sst2_vs_{contender.replace(' ', '_')}"] = sst2[contender]
+            results["sst2_packed_vs_budget"] = 1 / sst2["packed"]
+            results["sst2_packed_vs_trainer"] = sst2["trainer"] / sst2["packed"]
+            results["sst2_packed_same_rows_vs_padded"] = sst2["trial, same rows"] / sst2["packed, same rows"]
             mrpc = compare(rows.of("MRPC"), ON_MRPC, count=count, repeats=turns, folder=folder / "mrpc")
             results["mrpc_vs_trainer"] = mrpc["trainer"]
             for short_name, ratios in (("sst2", sst2), ("mrpc", mrpc)):

@@ -61,6 +61,14 @@ SETTINGS: dict[str, Sequence[Case]] = {
             "`bf16` of a DeBERTa of the first version",
             both(other_model("deberta", **SMALL_DEBERTA), training("bf16: true")),
         ),
+        Case(
+            "packed rows of a DeBERTa, whose attention is of a kind of its own",
+            both(other_model("deberta", **SMALL_DEBERTA), training("batching: packed")),
+        ),
+        Case(
+            "packed rows, some of which are several windows",
+            both(training("batching: packed"), training("long_texts: windows")),
+        ),
         Case("a search space goes beyond them", space("max_length: {type: categorical, choices: [128, 1024]}")),
     ),
     "Training and search": (

@@ -20,7 +20,8 @@ from transformers import (
 
 from tutti.errors import BackboneError, TrialError
 from tutti.modeling.heads import HeadOptions
-from tutti.modeling.model import MultiTaskModel, load_encoder, positions
+from tutti.modeling.model import MultiTaskModel, load_encoder
+from tutti.modeling.positions import positions
 from tutti.tasks.task import Task
 
 

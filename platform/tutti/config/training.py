@@ -29,7 +29,10 @@ class TrainingOptions(Strict):
         stride: least number of tokens that neighbouring windows share, at most half of those that a window has for the
             text; None for a quarter of max_length.
         swap: whether a pair is predicted in both orders, the mean of which counts; it is trained on as it is.
-        group_by_length: whether batches are made of rows of similar length, which reduces padding.
+        batching: ``padded`` gives each row of a batch as many tokens as the longest has; ``packed`` lays rows end to
+            end in one sequence of fixed length, in which attention keeps them apart: of per_device_train_batch_size
+            rows on average, or of max_tokens_per_batch tokens, but as long as the longest row at least.
+        group_by_length: whether padded batches are made of rows of similar length, which reduces padding.
         max_tokens_per_batch: maximum tokens per batch on each worker, padding included. If set, it determines the
             number of rows per batch instead of per_device_train_batch_size.
         task_sampling: how often batches of a task occur: ``proportional`` (every row once per epoch), ``temperature``
@@ -106,6 +109,7 @@ class TrainingOptions(Strict):
     long_texts: Literal["truncate", "head_tail", "windows"] = "truncate"
     stride: Annotated[int, Field(ge=0)] | None = None
     swap: bool = False
+    batching: Literal["padded", "packed"] = "padded"
     group_by_length: bool = True
     max_tokens_per_batch: Annotated[int, Field(ge=8)] | None = None
     task_sampling: Literal["proportional", "temperature", "uniform", "weights"] = "proportional"
@@ -186,6 +190,11 @@ class TrainingOptions(Strict):
             (
                 self.head == "verbalizer" and (self.pooling not in (None, "last") or self.pooling_layers > 1),
                 "have `pooling: last` and one of pooling_layers with `head: verbalizer`, which reads the next token",
+            ),
+            (
+                self.batching == "packed" and (self.long_texts == "windows" or self.pooling == "bi_encoder"),
+                "have neither `long_texts: windows` nor `pooling: bi_encoder` with `batching: packed`, in which each "
+                "row is one input",
             ),
             (self.limit.stride > self.max_length // 2, "have a stride of at most half of max_length"),
         )

@@ -1,4 +1,4 @@
-"""Single-task batches, sampled so that all ranks step together, and padded to the longest row of each batch."""
+"""Single-task batches, sampled so that all ranks step together, and padded to the longest row of each, or packed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from tutti.data.encode import EncodedPart
+from tutti.data.packing import Packing
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +19,7 @@ class TaskBatch:
     """One rank's share of a global batch.
 
     Attributes:
-        rows: ``(rows,)`` indices into the task's part; the same number on every rank.
+        rows: ``(rows,)`` indices into the task's part; the same number on every rank, unless they are packed.
         fillers: number of rows at the end that only equalise the ranks' shares; their weight is 0.
         weight_sum: the sum of the batch's row losses, over all ranks, is divided by this: its number of rows, or with a
             token budget that of the task's average batch, times the mean weight of the task's rows.
@@ -59,6 +60,8 @@ class BatchPlan:
         group_by_length: whether rows are sorted by length, with new noise in each epoch, before division.
         max_tokens: most tokens of a rank's batch, padding included; replaces ``per_device_batch`` if given. A longer
             row is a batch by itself.
+        packed: whether a rank's batch is one sequence of rows laid end to end; of ``per_device_batch`` rows on average,
+            or as many tokens as ``max_tokens`` or the longest row.
         multiple: a batch's width is rounded up to a multiple of this.
         sampling: ``proportional``, ``temperature``, ``uniform`` or ``weights``.
         temperature: for the sampling ``temperature``.
@@ -68,10 +71,23 @@ class BatchPlan:
     per_device_batch: int
     group_by_length: bool = True
     max_tokens: int | None = None
+    packed: bool = False
     multiple: int = 1
     sampling: str = "proportional"
     temperature: float = 1.0
     weights: Mapping[str, float] = field(default_factory=dict)
+
+    def packing(self, lengths: np.ndarray, world: int) -> Packing | None:
+        """How rows of these lengths are packed; None if they are padded."""
+        if not self.packed:
+            return None
+        rows, multiple = self.per_device_batch, self.multiple
+        return Packing.of(lengths, rows=rows, max_tokens=self.max_tokens, multiple=multiple, world=world)
+
+    def batches(self, lengths: np.ndarray, world: int) -> int:
+        """The number of batches in an epoch of rows of these lengths."""
+        packing = self.packing(lengths, world)
+        return len(self.boundaries(lengths, world)) - 1 if packing is None else packing.sequences // world
 
     def boundaries(self, lengths: np.ndarray, world: int) -> np.ndarray:
         """``(batches + 1,)`` int64: the start of each batch in an epoch's row order, and the end of the last one.
@@ -155,15 +171,24 @@ class TaskBatchSampler(Sampler[TaskBatch]):
         self._epoch = 0
         # By a batch's own weights, rows would count the same in batches where all weigh little and where all do much.
         self._mean_weights = {task: float(rows.weights.mean(dtype=np.float64)) for task, rows in self._rows.items()}
-        self._boundaries = {task: plan.boundaries(rows.lengths, world) for task, rows in self._rows.items()}
+        self._packings = {task: plan.packing(rows.lengths, world) for task, rows in self._rows.items()}
+        self._boundaries = {
+            task: plan.boundaries(rows.lengths, world)
+            for task, rows in self._rows.items()
+            if self._packings[task] is None
+        }
+        batches = {
+            task: len(self._boundaries[task]) - 1 if packing is None else packing.sequences // world
+            for task, packing in self._packings.items()
+        }
         # A token budget makes batches of few long or many short rows. By a batch's own number of rows, long rows would
         # count more.
+        own = plan.max_tokens is None and not plan.packed
         self._mean_rows = {
-            task: None if plan.max_tokens is None else len(rows.lengths) / (len(self._boundaries[task]) - 1)
-            for task, rows in self._rows.items()
+            task: None if own else len(rows.lengths) / batches[task] for task, rows in self._rows.items()
         }
         self._group_by_length = plan.group_by_length
-        self._counts = plan.counts({task: len(boundaries) - 1 for task, boundaries in self._boundaries.items()})
+        self._counts = plan.counts(batches)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, counted from 0, that the next iteration draws."""
@@ -189,7 +214,9 @@ class TaskBatchSampler(Sampler[TaskBatch]):
             yield self._rank_share(*batches[index])
 
     def _divide(self, task: str, generator: np.random.Generator) -> list[np.ndarray]:
-        """All rows of a task, divided into global batches."""
+        """All rows of a task, divided into global batches, or of packed ones this rank's shares."""
+        if (packing := self._packings[task]) is not None:
+            return packing.divide(generator)[self._rank :: self._world]
         lengths, boundaries = self._rows[task].lengths, self._boundaries[task]
         order = generator.permutation(len(lengths))
         if self._group_by_length:
@@ -199,9 +226,12 @@ class TaskBatchSampler(Sampler[TaskBatch]):
 
     def _rank_share(self, task: str, rows: np.ndarray) -> TaskBatch:
         """This rank's share of a global batch."""
+        weight_sum = (self._mean_rows[task] or len(rows)) * self._mean_weights[task]
+        if self._packings[task] is not None:
+            some = rows if len(rows) else np.zeros(1, dtype=np.int64)
+            return TaskBatch(task, some, 1 - len(rows[:1]), weight_sum)
         own_rows = rows[self._rank :: self._world]
         fillers = -(-len(rows) // self._world) - len(own_rows)
-        weight_sum = (self._mean_rows[task] or len(rows)) * self._mean_weights[task]
         return TaskBatch(task, np.concatenate([own_rows, rows[:fillers]]), fillers, weight_sum)
 
 
@@ -245,6 +275,26 @@ class TokenRows:
             batch["windows"] = counts
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
+    def pack(self, rows: np.ndarray, packing: Packing) -> dict[str, torch.Tensor]:
+        """These rows, none of which has windows, end to end: ``input_ids``, ``attention_mask`` and, unless they are all
+        0 in the part, ``token_type_ids``, each ``(1, packing.tokens)`` int64; and ``row_mask``, ``(1, packing.rows,
+        packing.width)`` bool, what the attention mask of the padded rows would be. Rows of no token fill it up.
+        """
+        starts = self._starts[rows]
+        lengths = self._starts[rows + 1] - starts
+        row_mask = np.zeros((1, packing.rows, packing.width), dtype=np.bool_)
+        row_mask[0, : len(rows)] = np.arange(packing.width) < lengths[:, None]
+        used = int(lengths.sum())
+        places = np.repeat(starts - (lengths.cumsum() - lengths), lengths) + np.arange(used)
+        values = {"input_ids": (self._ids, self._pad)}
+        if self._types is not None:
+            values["token_type_ids"] = (self._types, 0)
+        batch = {"row_mask": row_mask, "attention_mask": (np.arange(packing.tokens) < used).astype(np.int64)[None]}
+        for name, (flat, filler) in values.items():
+            batch[name] = np.full((1, packing.tokens), filler, dtype=np.int64)
+            batch[name][0, :used] = flat[places]
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
+
     def _pad_inputs(self, inputs: np.ndarray) -> dict[str, np.ndarray]:
         starts = self._starts[inputs]
         lengths = self._starts[inputs + 1] - starts
@@ -268,6 +318,7 @@ class TaskRows(Dataset):
 
     Args:
         multiple, positions: see TokenRows.
+        packings: how the rows of each task are packed; without one they are padded.
     """
 
     def __init__(
@@ -276,7 +327,9 @@ class TaskRows(Dataset):
         *,
         multiple: int = 1,
         positions: int | None = None,
+        packings: Mapping[str, Packing | None] | None = None,
     ) -> None:
+        self._packings = dict(packings or {})
         labels = {task: part.labels if part.targets is None else part.targets for task, part in parts.items()}
         self._labels = {task: torch.from_numpy(own) for task, own in labels.items()}
         self._tokens = {task: TokenRows(part, multiple=multiple, positions=positions) for task, part in parts.items()}
@@ -286,18 +339,26 @@ class TaskRows(Dataset):
         return sum(map(len, self._labels.values()))
 
     def __getitem__(self, batch: TaskBatch) -> dict[str, Any]:
-        """The model's inputs, padded by TokenRows, and the inputs of the loss.
+        """The model's inputs, padded or packed by TokenRows, and the inputs of the loss.
 
         The latter are ``task`` (str); ``labels``, ``(rows,)`` int64 class indices or float32 values, or
         ``(rows, classes)`` float32 probabilities in a task with soft labels; ``weights``, ``(rows,)`` float32 with 0
-        for fillers; and ``weight_sum`` (float), the batch's weight on average, by which the loss is normalised.
+        for fillers; and ``weight_sum`` (float), the batch's weight on average, by which the loss is normalised. Packed
+        rows are followed by as many fillers as make them ``Packing.rows``.
         """
-        weights = self._weights[batch.task][batch.rows]
-        weights[len(weights) - batch.fillers :] = 0
+        rows, fillers, packing = batch.rows, batch.fillers, self._packings.get(batch.task)
+        if packing is None:
+            inputs = self._tokens[batch.task].pad(rows)
+        else:
+            inputs = self._tokens[batch.task].pack(rows, packing)
+            fillers += packing.rows - len(rows)
+            rows = np.pad(rows, (0, packing.rows - len(rows)), mode="edge")
+        weights = self._weights[batch.task][rows]
+        weights[len(weights) - fillers :] = 0
         return {
             "task": batch.task,
-            **self._tokens[batch.task].pad(batch.rows),
-            "labels": self._labels[batch.task][torch.from_numpy(batch.rows)],
+            **inputs,
+            "labels": self._labels[batch.task][torch.from_numpy(rows)],
             "weights": torch.from_numpy(weights),
             "weight_sum": batch.weight_sum,
         }

@@ -30,9 +30,10 @@ from tutti.modeling.decoders import is_decoder, token_positions
 from tutti.modeling.heads import Head, HeadOptions, texts_apart
 from tutti.modeling.kinds.registry import head_kind
 from tutti.modeling.layers import encoder_layers
+from tutti.modeling.packed import Layout
+from tutti.modeling.positions import first_position, positions
 from tutti.tasks.task import Task
 
-_POSITION_TABLES = {"position_embeddings", "char_position_embeddings", "position_embedding", "embed_positions", "wpe"}
 REMEDY = "name a Hugging Face hub id, or a folder with config.json and model.safetensors"
 
 
@@ -53,6 +54,7 @@ class MultiTaskModel(nn.Module):
 
     Attributes:
         positions: the longest input, in tokens, that the encoder accepts; None for any length.
+        packs: whether ``predict`` packs rows; set it after ``pack_rows``.
 
     Raises:
         TrialError: if the heads mix more layers than the encoder has.
@@ -75,6 +77,8 @@ class MultiTaskModel(nn.Module):
         self.base = base_of(encoder) if adapter is not None and base is None else base
         self.tasks = {task.name: task for task in tasks}
         self.positions = positions(encoder)
+        self.packs = False
+        self._first_position = first_position(encoder)
         self._shortest = getattr(self.config, "downsampling_rate", 1)  # CANINE joins so many characters to one state
         inputs = inspect.signature(encoder.forward).parameters
         self._accepts_token_types = "token_type_ids" in inputs
@@ -107,26 +111,30 @@ class MultiTaskModel(nn.Module):
         attention_mask: Tensor,
         token_type_ids: Tensor | None = None,
         windows: Tensor | None = None,
+        row_mask: Tensor | None = None,
     ) -> Tensor:
         """``(inputs, tokens)`` int64 inputs to what the task's head gives, ``(rows, width)`` float32: see ``HeadKind``.
 
         An input is a row. With ``windows``, ``(rows,)`` int64, it is one of a row's windows, of which each row has so
-        many, in order.
+        many, in order. With ``row_mask``, ``(inputs, rows, width)`` bool, it is a sequence of packed rows, each of as
+        many tokens as are true, and what follows the last one is no row.
 
         While it trains with several dropout samples, ``(samples, rows, width)``.
         """
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"attention_mask": attention_mask}
         head = self.head(task)
         if head.is_bi_encoder:
             configured = self.encoder.config.pad_token_id
             pad = int(input_ids[0, 0]) if configured is None else configured
             input_ids, attention_mask = texts_apart(input_ids, attention_mask, token_type_ids, pad=pad)
+            options["attention_mask"] = attention_mask
         if (missing := self._shortest - input_ids.shape[1]) > 0:
             input_ids, attention_mask = (
                 functional.pad(input_ids, (0, missing)),
                 functional.pad(attention_mask, (0, missing)),
             )
             token_type_ids = None if token_type_ids is None else functional.pad(token_type_ids, (0, missing))
+            options["attention_mask"] = attention_mask
         if self._accepts_token_types and token_type_ids is not None and not head.is_bi_encoder:
             options["token_type_ids"] = token_type_ids
         if "use_cache" in self._decoder_inputs:
@@ -136,11 +144,17 @@ class MultiTaskModel(nn.Module):
         if self.global_attention:
             options["global_attention_mask"] = torch.zeros_like(attention_mask)
             options["global_attention_mask"][:, 0] = 1
+        layout = None if row_mask is None else Layout.of(row_mask, input_ids.shape[1])
+        if layout is not None:
+            options |= layout.inputs(self.encoder, first_position=self._first_position)
         layers = self.head_options.layers
         if layers > 1:
             options["output_hidden_states"] = True
-        outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **options)
+        outputs = self.encoder(input_ids=input_ids, **options)
         states = outputs.hidden_states[-layers:] if layers > 1 else (outputs.last_hidden_state,)
+        if layout is not None:
+            states, attention_mask = tuple(map(layout.rows_of, states)), layout.mask
+            token_type_ids = None if token_type_ids is None else layout.rows_of(token_type_ids)
         return head(states, attention_mask, token_type_ids, windows)
 
     def head(self, task: str) -> Head:
@@ -287,20 +301,6 @@ def check_complete(backbone: str, missing_keys: Iterable[str]) -> None:
     if missing:
         got = f"weights that lack {len(missing)} tensors, such as {missing[0]}"
         raise BackboneError(Fault(f"the backbone {backbone!r}", "hold every weight its config.json asks", got, REMEDY))
-
-
-def positions(encoder: PreTrainedModel) -> int | None:
-    """The longest input, in tokens, that the encoder's position table allows; None if it has no such table."""
-    tables: list[Any] = [
-        module
-        for name, module in encoder.named_modules()
-        if name.rpartition(".")[2] in _POSITION_TABLES and hasattr(module, "padding_idx")  # I-BERT's is no nn.Embedding
-    ]
-    if not tables:  # relative or rotary positions allow any length
-        return None
-    # RoBERTa and similar models number positions from padding_idx + 1.
-    rows = min(len(table.weight) - (0 if table.padding_idx is None else table.padding_idx + 1) for table in tables)
-    return min(rows, getattr(encoder.config, "max_position_embeddings", rows))
 
 
 @contextmanager

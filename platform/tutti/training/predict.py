@@ -9,6 +9,7 @@ import torch
 
 from tutti.data.batches import TokenRows
 from tutti.data.encode import EncodedPart
+from tutti.data.packing import Packing
 from tutti.modeling.model import MultiTaskModel
 from tutti.training.machine.gpu import without_asking_for_padding
 from tutti.training.machine.ranks import summed
@@ -36,12 +37,12 @@ def _predict(
 ) -> np.ndarray:
     """The outputs of the task's kind, float32, equal on every rank.
 
-    The output is in the order of the part's rows. Internally rows are sorted by length to reduce padding, and batches
-    are distributed over ranks: with ``world`` > 1 every rank of the process group must call it. With sharded weights
-    all ranks compute the same number of batches.
+    The output is in the order of the part's rows. Internally rows are sorted by length to reduce padding, or packed
+    if the model ``packs``. Batches are distributed over ranks: with ``world`` > 1 every rank of the process group
+    must call it. With sharded weights all ranks compute the same number of batches.
 
     Args:
-        batch_size: most rows of a batch, or most windows if rows have several.
+        batch_size: most rows of a batch, or most windows if rows have several; of packed rows their mean.
         max_tokens: most tokens of a batch, padding included; replaces ``batch_size`` if given.
     """
     outputs_of, kind = model.tasks[task].outputs, model.head(task).kind
@@ -52,7 +53,12 @@ def _predict(
     training = model.training
     model.eval()
     lengths = -(-row_lengths // multiple) * multiple
-    batches = _batches(order, lengths, batch_size, max_tokens, windows=part.windows)
+    packing = None
+    if model.packs and len(order):
+        packing = Packing.of(row_lengths, rows=batch_size, max_tokens=max_tokens, multiple=multiple)
+        batches = [rows for rows in packing.divide(np.random.default_rng(0)) if len(rows)]
+    else:
+        batches = _batches(order, lengths, batch_size, max_tokens, windows=part.windows)
     own_rows, own_outputs = [], []  # concatenated after the loop, so that batches are queued on a GPU without waiting
     for start in range(0, len(batches), world):
         rows = batches[start + rank] if start + rank < len(batches) else order[:0]
@@ -61,10 +67,10 @@ def _predict(
         if not len(rows):
             padded_rows = order[:1]  # keeps a sharded model in step with the other ranks; its output is dropped
         else:
-            padded_rows = rows if max_tokens is None else _pad_batch(rows, lengths, max_tokens)
-        batch = tokens.pad(padded_rows)
+            padded_rows = rows if max_tokens is None or packing else _pad_batch(rows, lengths, max_tokens)
+        batch = tokens.pad(padded_rows) if packing is None else tokens.pack(padded_rows, packing)
         inputs = {name: _copy_to(device, values) for name, values in batch.items()}
-        with without_asking_for_padding(batch["attention_mask"], device):
+        with without_asking_for_padding(None if packing else batch["attention_mask"], device):
             own_outputs.append(model(task, **inputs).float()[: len(rows)])
         own_rows.append(rows)
     model.train(training)

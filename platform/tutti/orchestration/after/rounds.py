@@ -106,9 +106,10 @@ def epoch_steps(study: StudyConfig, point: Mapping[str, Scalar], lengths: Length
             arguments["per_device_train_batch_size"],
             options.group_by_length,
             options.max_tokens_per_batch,
+            options.batching == "packed",
             multiple=WIDTHS["cuda" if study.resources.gpus_per_worker else "cpu"],
         )
-        batches = sum(len(plan.boundaries(own, study.resources.workers)) - 1 for own in lengths(options))
+        batches = sum(plan.batches(own, study.resources.workers) for own in lengths(options))
         counts.append(math.ceil(batches / int(arguments.get("gradient_accumulation_steps", 1))))
     return counts
 
@@ -148,7 +149,7 @@ def studies_with_labels(
 
     def lengths(options: TrainingOptions, *, labelled: bool) -> list[np.ndarray]:
         found = []
-        if options.max_tokens_per_batch is None:  # the numbers of rows alone count
+        if options.max_tokens_per_batch is None and options.batching == "padded":  # the numbers of rows alone count
             added = [counts.get(task.name, 0) if labelled else 0 for task in prepared.tasks]
             rows = [prepared.parts[task.name]["train"].rows for task in prepared.tasks]
             return [np.ones(sum(both)) for both in zip(rows, added, strict=True)]

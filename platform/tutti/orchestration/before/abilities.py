@@ -34,6 +34,7 @@ class Abilities:
         linear_names: the names of its linear layers, such as ``q_proj``, which adapters change.
         tokens: number of token ids that it has embeddings of; none if it takes any.
         token_types: number of token types that it has embeddings of; none if it takes any.
+        packs: whether its attention keeps packed rows apart, as far as is known without a decoder's weights.
     """
 
     positions: int | None
@@ -49,6 +50,7 @@ class Abilities:
     token_types: int | None
     decoder: bool = False
     linear_names: frozenset[str] = frozenset()
+    packs: bool = True
 
 
 def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
@@ -64,7 +66,9 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
     from tutti.modeling.adapters import linear_layers
     from tutti.modeling.decoders import is_decoder
     from tutti.modeling.layers import has_linear_layers, own_layers, token_types, tokens
-    from tutti.modeling.model import load_encoder, positions
+    from tutti.modeling.model import load_encoder
+    from tutti.modeling.packed import keeps_rows_apart
+    from tutti.modeling.positions import positions
     from tutti.modeling.probe import probed_layers
     from tutti.training.machine.precision import runs_in_half_precision
 
@@ -87,6 +91,7 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
         token_types=token_types(encoder),
         decoder=decoder,
         linear_names=frozenset(name.rpartition(".")[2] for name in linear_layers(encoder)),
+        packs=begun or decoder or keeps_rows_apart(encoder),
     )
 
 
@@ -131,6 +136,10 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
         for name in targets.replace(",", " ").split() if isinstance(targets, str) else targets or ():
             if abilities.linear_names and name not in abilities.linear_names:
                 faults.append(Fault(key, *target_fault(name, abilities.linear_names)[1:]))
+    for key, batching in possible_values(study, "batching"):
+        if batching == "packed" and not abilities.packs:
+            rule = f"be padded for the backbone {study.backbone}, whose attention cannot keep packed rows apart"
+            faults.append(Fault(key, rule, "packed", "leave it out, or name another backbone"))
     if not begun:  # a study that has, by an earlier version, can only go on with the search space that it has
         faults += _unsupported(study, abilities)
     if faults:

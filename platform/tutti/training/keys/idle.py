@@ -62,6 +62,7 @@ _NEEDS: Mapping[str, tuple[Need, ...]] = {
     "early_stopping_threshold": (_with("early_stopping_patience"),),
     "head_dropout_samples": (("head_dropout", lambda got: got != 0, "with head_dropout: 0"),),
     "per_device_train_batch_size": (_beside("max_tokens_per_batch"),),
+    "group_by_length": (("batching", lambda got: got != "packed", "with batching: packed"),),
     "num_train_epochs": (("max_steps", lambda got: (got or -1) < 1, "beside max_steps"),),
     "warmup_steps": (_WARM,),
     "lr_scheduler_kwargs": (_WARM,),

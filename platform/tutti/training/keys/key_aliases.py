@@ -36,6 +36,7 @@ ALIASES = _by_name(
         "stride": "doc_stride window_stride window_overlap",
         "group_by_length": "length_grouping bucket_by_length",
         "max_tokens_per_batch": "max_tokens token_budget",
+        "batching": "packing sample_packing padding_free batch_packing",
         "head_dropout": "dropout classifier_dropout hidden_dropout",
         "head_dropout_samples": "multi_sample_dropout dropout_samples",
         "ema_decay": "ema use_ema ema_alpha",

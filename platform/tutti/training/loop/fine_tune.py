@@ -37,6 +37,7 @@ from tutti.training.loop.report import EpochReport, FineTuned
 from tutti.training.loop.resume import Position, load_state, newest_state, remove_later, save_state, stage_start
 from tutti.training.loop.stage_model import stage_model
 from tutti.training.loop.trainer import MultiTaskTrainer, diverged
+from tutti.training.machine.packed import pack
 from tutti.training.machine.precision import autocast, name_of
 from tutti.training.machine.ranks import from_rank_zero, rank, together, world_size
 from tutti.training.machine.sharding import forget_sharding, is_sharded, whole_state
@@ -334,6 +335,8 @@ class _Run:
         attention = options.attn_implementation
         model, metadata = load_checkpoint(self.folder.best, device=args.device, attn_implementation=attention)
         model.to(args.device)
+        if options.batching == "packed":
+            pack(model, options, name_of(args))
 
         def predictions_of(task: Task, name: str, part: EncodedPart) -> Predictions:
             outputs = self.best_probabilities.get(task.name) if name == "validation" else None

@@ -25,6 +25,7 @@ from tutti.training.loop.hooks import TrainerHooks
 from tutti.training.loop.losses import duplicate_rows, training_losses
 from tutti.training.loop.meter import Meter
 from tutti.training.machine.one_device import OneDeviceTrainer
+from tutti.training.machine.packed import pack
 from tutti.training.machine.precision import autocast, name_of
 from tutti.training.machine.ranks import lowest, summed
 from tutti.training.machine.sharding import shard_on_cpu
@@ -75,12 +76,16 @@ class MultiTaskTrainer(OneDeviceTrainer):
             name: BatchRows(part.batch_lengths(apart=model.head(name).is_bi_encoder, multiple=multiple), part.weights)
             for name, part in parts.items()
         }
-        rows = TaskRows(parts, multiple=multiple, positions=model.positions)
+        plan = self._plan = _plan_of(args, options, multiple)
+        packings = {name: plan.packing(rows.lengths, args.world_size) for name, rows in self._batch_rows.items()}
+        rows = TaskRows(parts, multiple=multiple, positions=model.positions, packings=packings)
         attention = options.attn_implementation
         super().__init__(
             model=model, args=args, attention=attention, train_dataset=rows, callbacks=[TrainerHooks(self)]
         )
         self.remove_callback(ProgressCallback)
+        if plan.packed:
+            pack(self.model, options, name_of(self.args))
         self.average = make_average(model, ema_decay=options.ema_decay, swa_epochs=options.swa_epochs)
         self.balance = make_balance(
             options.loss_balancing, tasks, options.task_weights, device=args.device, ordered=options.ordered_head
@@ -116,19 +121,10 @@ class MultiTaskTrainer(OneDeviceTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         """The data loader, not prepared by accelerate, which would split the batches over the ranks again."""
-        args, options = self.args, self.options
-        plan = BatchPlan(
-            per_device_batch=args.per_device_train_batch_size,
-            group_by_length=options.group_by_length,
-            max_tokens=options.max_tokens_per_batch,
-            multiple=self._multiple,
-            sampling=options.task_sampling,
-            temperature=options.sampling_temperature,
-            weights=options.sampling_weights,
-        )
+        args = self.args
         sampler = TaskBatchSampler(
             self._batch_rows,
-            plan=plan,
+            plan=self._plan,
             seed=args.seed if args.data_seed is None else args.data_seed,
             stage=self._stage,
             rank=args.process_index,
@@ -365,6 +361,19 @@ class MultiTaskTrainer(OneDeviceTrainer):
         """Number of evaluations of the stage up to a step."""
         complete, remainder = divmod(steps * self.evals_per_epoch, self.steps_per_epoch)
         return complete + (remainder > 0 and steps >= self.state.max_steps)
+
+
+def _plan_of(args: TrainingArguments, options: TrainingOptions, multiple: int) -> BatchPlan:
+    return BatchPlan(
+        per_device_batch=args.per_device_train_batch_size,
+        group_by_length=options.group_by_length,
+        max_tokens=options.max_tokens_per_batch,
+        packed=options.batching == "packed",
+        multiple=multiple,
+        sampling=options.task_sampling,
+        temperature=options.sampling_temperature,
+        weights=options.sampling_weights,
+    )
 
 
 def _rate(group: Mapping[str, Any]) -> float:

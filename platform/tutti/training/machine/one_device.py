@@ -35,7 +35,8 @@ class OneDeviceTrainer(Trainer):
             return super().train(*args, **kwargs)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
-        asks_nothing = without_asking_for_padding(inputs.get("attention_mask"), self.args.device)
+        mask = None if "row_mask" in inputs else inputs.get("attention_mask")  # packed rows are no padding
+        asks_nothing = without_asking_for_padding(mask, self.args.device)
         with eager_attention(self._slow_attention), asks_nothing:
             return super().training_step(model, inputs, *args, **kwargs)
 

@@ -25,7 +25,8 @@ from tutti.files import resolved, storage_faults, whole_folder, write_whole
 from tutti.modeling.adapters import backbone_files
 from tutti.modeling.checkpoint import tensor_faults
 from tutti.modeling.layers import token_types, tokens
-from tutti.modeling.model import no_progress_bars, positions
+from tutti.modeling.model import no_progress_bars
+from tutti.modeling.positions import positions
 from tutti.tracking.protocol import Tracker
 from tutti.training.machine.precision import fastest
 from tutti.training.pretraining.causal import Causal
