@@ -17,8 +17,8 @@ _NAMES, _KIND = b"tutti.classes", b"tutti.kind"
 def to_parquet(predictions: Predictions) -> bytes:
     """The predictions as the bytes of a Parquet file.
 
-    Columns: ``id`` (string), ``label`` (int64 or float32, or a list of float32; absent without labels), then ``p0``,
-    ``p1``, ... (float32), one for each output, or ``value`` (float32) for a single number. The schema's metadata has
+    Columns: ``id`` (string), ``label`` (int64, float32, string or a list of float32; absent without labels), then ``p0``,
+    ``p1``, ... (float32), one for each output, or ``value`` (float32 or string) for a single one. The schema's metadata has
     the outputs' names, in the order of the columns, as a JSON list under ``tutti.classes``, and the kind under
     ``tutti.kind`` unless it is ``classes`` or ``value``, which the columns tell.
     """
@@ -29,7 +29,8 @@ def to_parquet(predictions: Predictions) -> bytes:
         by_output = np.ascontiguousarray(predictions.outputs.T, dtype=np.float32)
         columns |= {f"p{index}": pa.array(column) for index, column in enumerate(by_output)}
     else:
-        columns["value"] = pa.array(predictions.outputs, pa.float32())
+        texts = predictions.outputs.dtype == object
+        columns["value"] = pa.array(predictions.outputs, pa.string() if texts else pa.float32())
     metadata = {_NAMES: json.dumps(predictions.names, ensure_ascii=False)}
     if predictions.kind_name not in ("classes", "value"):
         metadata[_KIND] = predictions.kind_name

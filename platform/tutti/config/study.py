@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from tutti.config.metric_facts import FACTS, KindName, Needs, kind_of, nearest_metric
+from tutti.config.metric_facts import FACTS, KindName, Needs, default_metric, kind_of, nearest_metric
 from tutti.config.numbers import check_number
 from tutti.config.search_facts import Sampler, Scheduler
 from tutti.config.space import Choice, SearchSpace
@@ -28,8 +28,19 @@ from tutti.config.template import parsed
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes it
 GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]
-LayoutName = Literal["competition", "glue", "table", "hub"]
+LayoutName = Literal["competition", "glue", "table", "hub", "instructions"]
 FormatName = Literal["competition", "glue", "csv"]
+InstructionFormat = Literal[
+    "input-output",
+    "prompt-completion",
+    "alpaca",
+    "self-instruct",
+    "unnatural-instructions",
+    "chip2",
+    "guanaco",
+    "hh",
+    "chat",
+]
 Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
 
 TEXTS = ("text", "text_b")  # that split.group names in any layout: the first and the second text
@@ -197,19 +208,28 @@ class TaskConfig(Strict):
     test: TestFiles | None = None
     unlabeled: str | None = None
     extra_train: tuple[ExtraTrain, ...] = ()
-    dataset: str | None = None  # hub: id or folder
+    dataset: str | None = None  # hub, and instructions that are read from there: id or folder
     subset: str | None = None  # hub: configuration name
     glue: GlueKind | None = None  # glue: its GLUE task; by default derived from the task's name
+    format: InstructionFormat = "input-output"  # instructions: what a row of the file looks like
+    generation: dict[str, Any] = {}  # instructions: how texts are written, by fields of transformers.GenerationConfig
+    generate: bool | None = None  # instructions: write texts at each evaluation; by default where a metric needs them
     pair: bool = False  # competition: two texts per row
-    columns: Columns = Columns()  # table and hub
+    columns: Columns = Columns()  # table and hub; of instructions text and label with input-output alone
     template: str | None = None  # table and hub: the text, composed of columns, in place of columns.text
     template_b: str | None = None  # the second text of a pair, in place of columns.text_b
-    metric: MetricChoice = "macro_f1"  # decides; also determines whether labels are classes or numbers
+    metric: MetricChoice = "macro_f1"  # decides; also tells classes from numbers; of instructions perplexity by default
     report: tuple[MetricName, ...] = ()  # metrics that are logged beside it
     ordered: Order = False  # whether its classes have an order, or the classes from low to high
     row_weight: str | None = None  # table and hub: the column of the training rows' weights in the loss
     submission: SubmissionChoice | None = None  # by default competition, glue or csv, depending on the layout
     cleaning: Cleaning = Cleaning()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_metric(cls, values: Any) -> Any:
+        """Fills in the default of the layout, so that it is stored and compared like an explicit value."""
+        return {"metric": default_metric(values), **values} if isinstance(values, dict) else values
 
     @field_validator("template", "template_b")
     @classmethod

@@ -12,7 +12,7 @@ from tutti.records import TextLimit
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Weights = dict[Name, Annotated[float, Field(gt=0)]]
-LIMIT_KEYS = ("max_length", "long_texts", "stride", "swap")
+LIMIT_KEYS = ("max_length", "long_texts", "stride", "swap", "target_max_len", "train_on_source")
 """The keys on which the encoding of texts depends."""
 
 
@@ -29,6 +29,8 @@ class TrainingOptions(Strict):
         stride: least number of tokens that neighbouring windows share, at most half of those that a window has for the
             text; None for a quarter of max_length.
         swap: whether a pair is predicted in both orders, the mean of which counts; it is trained on as it is.
+        target_max_len: maximum tokens of a text to be written, in tasks of texts; max_length is then the prompt's.
+        train_on_source: whether the tokens of prompts are learnt too.
         group_by_length: whether batches are made of rows of similar length, which reduces padding.
         max_tokens_per_batch: maximum tokens per batch on each worker, padding included. If set, it determines the
             number of rows per batch instead of per_device_train_batch_size.
@@ -106,6 +108,8 @@ class TrainingOptions(Strict):
     long_texts: Literal["truncate", "head_tail", "windows"] = "truncate"
     stride: Annotated[int, Field(ge=0)] | None = None
     swap: bool = False
+    target_max_len: Annotated[int, Field(ge=1)] = 256
+    train_on_source: bool = False
     group_by_length: bool = True
     max_tokens_per_batch: Annotated[int, Field(ge=8)] | None = None
     task_sampling: Literal["proportional", "temperature", "uniform", "weights"] = "proportional"
@@ -157,7 +161,14 @@ class TrainingOptions(Strict):
     def limit(self) -> TextLimit:
         """How long inputs are. Equal values mean equal encodings."""
         stride = self.max_length // 4 if self.stride is None else self.stride
-        return TextLimit(self.max_length, self.long_texts, stride if self.long_texts == "windows" else 0, self.swap)
+        return TextLimit(
+            self.max_length,
+            self.long_texts,
+            stride if self.long_texts == "windows" else 0,
+            self.swap,
+            self.target_max_len,
+            self.train_on_source,
+        )
 
     def violated_rules(self) -> list[str]:
         """The rules about combinations of options that these violate, each written to follow "must"."""

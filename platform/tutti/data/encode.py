@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from tutti.data.long_texts import WINDOWS, fitted
 from tutti.data.prepared import Prepared, read_columns
+from tutti.data.prompts import SCHEMA, SOURCE, encoded_prompts
 from tutti.data.special_tokens import joins_pairs, padding_token
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import sha256_of, whole_folder, write_whole
@@ -41,14 +42,16 @@ class EncodedPart:
 
     Attributes:
         ids: ``(rows,)`` of str.
-        encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32), and
+        encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32), of
+            prompts source (int32), the number of their tokens without those of the target, and
             where long rows have windows, one after another in these lists, windows (list of int32): their lengths.
         lengths: ``(rows,)`` int32, number of tokens of each row, those of all of its windows.
-        labels: ``(rows,)`` int64 class indices or float32 values, ``(rows, k)`` float32, or None.
-        weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train.
+        labels: ``(rows,)`` int64 class indices, float32 values or texts, ``(rows, k)`` float32, or None.
+        weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train. Of texts to be written
+            times their number of tokens, so that all tokens count the same.
         pad_token_id: pads the shorter rows of a batch.
-        targets: ``(rows, classes)`` float32 probabilities to learn (``labels`` are then the most likely classes); None
-            without soft labels.
+        targets: ``(rows, classes)`` float32 probabilities to learn (``labels`` are then the most likely classes); of
+            texts to be written ``(rows,)`` int64, the place of the first token that is learnt; otherwise None.
         swapped: the pairs in the other order, to be predicted too; None where one order is enough.
     """
 
@@ -167,7 +170,11 @@ def _load(
 ) -> EncodedPart:
     info = prepared.parts[task][part]
     folder = cache / _key(info.texts_sha256, tokenizer, limit, state)
-    encoded = _encode(info.path, folder, tokenizer, limit)
+    generation = next(each.generation for each in prepared.tasks if each.name == task)
+    chat = None if generation is None else generation.chat
+    if generation is not None:
+        folder = folder.with_name(f"{folder.name}-{limit.target_max_len}{'-chat' * generation.chat}")
+    encoded = _encode(info.path, folder, tokenizer, limit, chat=chat)
     swaps = limit.swap and part != "train" and any(each.pair for each in prepared.tasks if each.name == task)
     optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
     names = ["id", *(name for name, present in optional.items() if present)]
@@ -184,10 +191,23 @@ def _load(
         pad_token_id=tokenizer.pad_token_id,
         targets=_targets(table) if info.soft else None,
     )
+    if generation is not None:
+        return with_target_places(loaded, from_start=limit.train_on_source and part == "train")
     if not swaps:
         return loaded
     encoded = _encode(info.path, folder.with_name(f"{folder.name}-swapped"), tokenizer, limit, swaps=True)
     return replace(loaded, swapped=replace(loaded, encoded=encoded, lengths=np.array(encoded.data.column("length"))))
+
+
+def with_target_places(part: EncodedPart, *, from_start: bool = False) -> EncodedPart:
+    """A part of prompts with ``targets``, and weights by the number of tokens that are learnt.
+
+    Args:
+        from_start: whether the tokens of the prompt, all but the first, are learnt too.
+    """
+    places = np.array(part.encoded.data.column(SOURCE)).astype(np.int64)
+    places = np.minimum(places, 1) if from_start else places
+    return replace(part, targets=places, weights=part.weights * (part.lengths - places).astype(np.float32))
 
 
 def _targets(table: pa.Table) -> np.ndarray:
@@ -200,7 +220,9 @@ def _targets(table: pa.Table) -> np.ndarray:
     return targets
 
 
-def _encode(path: Path, folder: Path, tokenizer: Any, limit: TextLimit, *, swaps: bool = False) -> Dataset:
+def _encode(
+    path: Path, folder: Path, tokenizer: Any, limit: TextLimit, *, swaps: bool = False, chat: bool | None = None
+) -> Dataset:
     """The encoded texts of a part, memory-mapped; see ``EncodedPart.encoded``.
 
     Each (texts, tokenizer, limit) is encoded once for all studies. Concurrent processes may encode the same part;
@@ -212,6 +234,7 @@ def _encode(path: Path, folder: Path, tokenizer: Any, limit: TextLimit, *, swaps
         tokenizer: from ``load_tokenizer``.
         limit: of a row's tokens. Too long pairs are truncated at the longer text.
         swaps: whether the two texts of each pair change places.
+        chat: of prompts, whether they are messages; None for other texts.
 
     Raises:
         StorageError: if the part is damaged or the cache cannot be written.
@@ -220,18 +243,20 @@ def _encode(path: Path, folder: Path, tokenizer: Any, limit: TextLimit, *, swaps
 
     for _ in range(_ATTEMPTS):
         if not _is_complete(folder):
-            _write_table(folder, path, tokenizer, limit, swaps)
+            _write_table(folder, path, tokenizer, limit, swaps, chat)
         with suppress(FileNotFoundError):  # another process is replacing the folder by its own, equal table
             return Dataset.from_file(str(folder / _TABLE))
     remedy = "check whether something else removes files there"
     raise StorageError(Fault(str(folder), "stay there once it is written", "a folder that is gone", remedy))
 
 
-def _write_table(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool) -> None:
+def _write_table(
+    folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool, chat: bool | None
+) -> None:
     """Writes the table atomically, unless another process completes it first."""
     try:
         with whole_folder(folder, unless=lambda: _is_complete(folder)) as temporary:
-            _write_files(temporary, path, tokenizer, limit, swaps)
+            _write_files(temporary, path, tokenizer, limit, swaps, chat)
     except StorageError:
         if not _is_complete(folder):
             raise
@@ -342,11 +367,16 @@ def swapped(texts: pa.Table) -> pa.Table:
     return pa.table({"text": texts["text_b"], "text_b": texts["text"]})
 
 
-def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool) -> None:
-    texts, schema = read_columns(path, None), _schema(tokenizer, limit)
+def _write_files(
+    folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool, chat: bool | None
+) -> None:
+    texts, schema = read_columns(path, None), _schema(tokenizer, limit) if chat is None else SCHEMA
     texts = swapped(texts) if swaps else texts
+    batches = _encoded(texts, tokenizer, limit)
+    if chat is not None:
+        batches = encoded_prompts(texts, tokenizer, limit, chat=chat, rows=_BATCH)
     with pa.OSFile(str(folder / _TABLE), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-        for batch in _encoded(texts, tokenizer, limit):
+        for batch in batches:
             writer.write_batch(batch)
     write_whole(folder / _INFO, json.dumps({"rows": texts.num_rows, "bytes": (folder / _TABLE).stat().st_size}))
 

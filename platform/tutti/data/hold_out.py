@@ -190,6 +190,7 @@ def _draw(cluster: Sequence[TaskRows], *, sets: Mapping[str, np.ndarray], rule: 
     if len(cluster) > 1 or labels.ndim > 1 or any(group for rows in cluster for group in _groups(rows.regular)):
         return _draw_together(sorted(cluster, key=lambda rows: rows.task), sets, rule)
     texts = pd.factorize(sets[rows.task])[0]
+    labels = labels if rows.kind.exclusive else rows.kind.strata(labels)
     if rule.folds is not None:
         extra = rows.train["label"][rows.train["extra"]].to_numpy()
         numbers = fold_numbers(

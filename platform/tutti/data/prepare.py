@@ -153,6 +153,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "submission": spec.submission,
         "extra_train weights": [extra.weight for extra in spec.extra_train],
         "cleaning": spec.cleaning.model_dump(),
+        "generation": spec.generation and asdict(spec.generation),
     }
 
 
@@ -255,6 +256,7 @@ def _finished(
         report=spec.report,
         own_metric=own,
         weight=spec.weight,
+        generation=spec.generation,
     )
     assert rows.validation is not None
     _check_metrics(task, of_frame(rows.validation))

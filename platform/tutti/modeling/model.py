@@ -29,6 +29,7 @@ from tutti.modeling.adapters import (
 from tutti.modeling.decoders import is_decoder, token_positions
 from tutti.modeling.heads import Head, HeadOptions, texts_apart
 from tutti.modeling.kinds.registry import head_kind
+from tutti.modeling.language_head import LanguageHead, language_head
 from tutti.modeling.layers import encoder_layers
 from tutti.tasks.task import Task
 
@@ -48,6 +49,7 @@ class MultiTaskModel(nn.Module):
         adapter: the adapter that ``load_encoder`` added to the encoder.
         base: the backbone under the adapter; by default the encoder's backbone as it is now. It is hashed here, once,
             because the backbone may be replaced before a checkpoint is saved.
+        backbone: where the language-model head of tasks of texts is; None for a checkpoint that has it, or an adapter.
         global_attention: give the first token global attention where the encoder has such, as Longformer: without it
             the token sees only those near it. False for a checkpoint that was trained without it.
 
@@ -67,6 +69,7 @@ class MultiTaskModel(nn.Module):
         adapter: Adapter | None = None,
         base: Base | None = None,
         global_attention: bool = True,
+        backbone: str | None = None,
     ) -> None:
         super().__init__()
         self.encoder: PreTrainedModel = encoder
@@ -81,23 +84,24 @@ class MultiTaskModel(nn.Module):
         # A decoder keeps no keys and values for tokens to come, and counts positions from the first token of a row.
         self._decoder_inputs = {"use_cache", "position_ids"} & inputs.keys() if is_decoder(self.config) else set()
         self.global_attention = global_attention and "global_attention_mask" in inputs
-        hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
         layers = getattr(self.config, "num_hidden_layers", heads.layers)
         if heads.layers > layers:
             rule = f"be at most {layers}, the encoder's layers"
             raise TrialError(Fault("the training key pooling_layers", rule, f"{heads.layers}", "lower it"))
-        self.heads = nn.ModuleDict(
-            {
-                head_key(task.name): Head(
-                    hidden=hidden,
-                    outputs=task.outputs,
-                    options=heads,
-                    std=std,
-                    pair=task.pair,
-                    kind=head_kind(task.kind_name, ordered=heads.ordered),
-                )
-                for task in tasks
-            }
+        self.heads = nn.ModuleDict({head_key(task.name): self._new_head(task, backbone) for task in tasks})
+
+    def _new_head(self, task: Task, backbone: str | None) -> Head | LanguageHead:
+        heads, config = self.head_options, self.config
+        if task.kind.generative:
+            with_weights = self.base.backbone if self.base is not None else backbone
+            return language_head(self.encoder, trained=self.adapter is None, backbone=with_weights)
+        return Head(
+            hidden=config.hidden_size,
+            outputs=task.outputs,
+            options=heads,
+            std=getattr(config, "initializer_range", 0.02),
+            pair=task.pair,
+            kind=head_kind(task.kind_name, ordered=heads.ordered),
         )
 
     def forward(
@@ -107,11 +111,12 @@ class MultiTaskModel(nn.Module):
         attention_mask: Tensor,
         token_type_ids: Tensor | None = None,
         windows: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> Tensor:
         """``(inputs, tokens)`` int64 inputs to what the task's head gives, ``(rows, width)`` float32: see ``HeadKind``.
 
         An input is a row. With ``windows``, ``(rows,)`` int64, it is one of a row's windows, of which each row has so
-        many, in order.
+        many, in order. With ``places``, in tasks of texts, see ``LanguageHead``.
 
         While it trains with several dropout samples, ``(samples, rows, width)``.
         """
@@ -140,10 +145,13 @@ class MultiTaskModel(nn.Module):
         if layers > 1:
             options["output_hidden_states"] = True
         outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **options)
+        if isinstance(head, LanguageHead):
+            table = self.encoder.get_input_embeddings().weight
+            return head(outputs.last_hidden_state, attention_mask, input_ids, places, table)
         states = outputs.hidden_states[-layers:] if layers > 1 else (outputs.last_hidden_state,)
         return head(states, attention_mask, token_type_ids, windows)
 
-    def head(self, task: str) -> Head:
+    def head(self, task: str) -> Head | LanguageHead:
         """The head of a task."""
         return self.heads[head_key(task)]  # type: ignore[return-value]
 

@@ -316,7 +316,7 @@ class FramePredictor:
         from tutti.orchestration.after.inference import LocalPredictor
 
         self._study, self._task, self._vote = study, task, predictors.vote
-        self._local = LocalPredictor(predictors.checkpoints, training=predictors.training)
+        self._local = LocalPredictor(predictors.checkpoints, task, training=predictors.training)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         """``Vote.predict``. The rows are read like those of a Parquet file, so that its layout applies to them."""
@@ -334,6 +334,6 @@ class FramePredictor:
             new_rows = read_input(self._study.config, self._task, file)
             tables = []
             for _, shard in new_rows.shards(SHARD, skip=set()):
-                predicted = self._local.predict(shard, self._task.name)
+                predicted = self._local.predict(shard)
                 tables.append(self._vote.table(shard["id"].tolist(), predicted).to_pandas())
         return concat(tables).set_index(rows.index)

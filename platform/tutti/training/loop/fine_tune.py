@@ -32,7 +32,7 @@ from tutti.training.keys.arguments import machine_faults, training_arguments
 from tutti.training.keys.options import split_training
 from tutti.training.keys.schedules import follow
 from tutti.training.loop.callbacks import StageCallback
-from tutti.training.loop.measure import measure, study_loss
+from tutti.training.loop.measure import measure, measure_texts, study_loss
 from tutti.training.loop.report import EpochReport, FineTuned
 from tutti.training.loop.resume import Position, load_state, newest_state, remove_later, save_state, stage_start
 from tutti.training.loop.stage_model import stage_model
@@ -40,7 +40,7 @@ from tutti.training.loop.trainer import MultiTaskTrainer, diverged
 from tutti.training.machine.precision import autocast, name_of
 from tutti.training.machine.ranks import from_rank_zero, rank, together, world_size
 from tutti.training.machine.sharding import forget_sharding, is_sharded, whole_state
-from tutti.training.predict import predict
+from tutti.training.predict import are_finite, likelihoods, predict
 from tutti.training.tricks.averages import evaluation_weights
 from tutti.training.tricks.seen_words import exclude_unseen_words
 
@@ -278,20 +278,30 @@ class _Run:
         self, trainer: MultiTaskTrainer, epoch: int, metrics: dict[str, float]
     ) -> tuple[float, dict[str, float]]:
         """The study's score and the tasks'. Adds to ``metrics``; saves the checkpoint if it is the best so far."""
-        task_scores, probabilities = {}, {}
+        task_scores: dict[str, float] = {}
+        probabilities: dict[str, np.ndarray] = {}
+        shown: dict[str, Any] = {}  # the outputs, of texts the likelihoods
         for task in self.tasks:
             part = self.parts[task.name]["validation"]
-            outputs = probabilities[task.name] = self._predict(trainer.args, trainer.model, task, part)
-            if not np.isfinite(outputs).all():  # the last step's loss was finite, but its gradient was not
+            likely = None
+            if task.generation is not None:
+                likely = shown[task.name] = self._likelihoods(trainer.args, trainer.model, task, part)
+            if task.generation is None or task.generation.at_evaluations:
+                probabilities[task.name] = self._predict(trainer.args, trainer.model, task, part)
+            outputs = shown.setdefault(task.name, probabilities.get(task.name))
+            if not are_finite(outputs):  # the last step's loss was finite, but its gradient was not
                 step = trainer.state.global_step
                 raise diverged(f"what the model predicts of the task {task.name} after step {step}", trainer.parameters)
-            task_scores[task.name], values = measure(task, part, outputs)
+            if likely is None:
+                task_scores[task.name], values = measure(task, part, outputs)
+            else:
+                task_scores[task.name], values = measure_texts(task, part, likely, probabilities.get(task.name))
             metrics |= values
         score = rank_by = study_score(task_scores, self.tasks)
         if trainer.options.best_by == "loss":
             parts = {task.name: self.parts[task.name]["validation"] for task in self.tasks}
             scales = {task.name: trainer.model.head(task.name).scale.cpu().numpy() for task in self.tasks}
-            metrics["validation_loss"] = study_loss(self.tasks, parts, probabilities, scales=scales)
+            metrics["validation_loss"] = study_loss(self.tasks, parts, shown, scales=scales)
             rank_by = -metrics["validation_loss"]
         self.waited += 1
         if rank_by > self.best_score + trainer.options.early_stopping_threshold:
@@ -321,6 +331,8 @@ class _Run:
         """The decisions at which the validation rows are scored, of tasks that have any."""
         decisions = {}
         for task in self.tasks:
+            if task.kind.generative:
+                continue
             labels = self.parts[task.name]["validation"].labels
             assert labels is not None
             if (decision := Scorer.of(task).alone(labels, outputs[task.name])) is not None:
@@ -339,7 +351,7 @@ class _Run:
             outputs = self.best_probabilities.get(task.name) if name == "validation" else None
             if outputs is None:
                 outputs = self._predict(args, model, task, part)
-            if not np.isfinite(outputs).all():  # no evaluation has seen these rows, and one may be too long for fp16
+            if not are_finite(outputs):  # no evaluation has seen these rows, and one may be too long for fp16
                 raise diverged(f"what the model predicts of the {name} rows of the task {task.name}", keys)
             return Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels)
 
@@ -367,18 +379,24 @@ class _Run:
         )
         return FineTuned(record, predictions)
 
-    @staticmethod
-    def _predict(args: TrainingArguments, model: MultiTaskModel, task: Task, part: EncodedPart) -> np.ndarray:
+    def _predict(self, args: TrainingArguments, model: MultiTaskModel, task: Task, part: EncodedPart) -> np.ndarray:
         with autocast(args.device, name_of(args)):  # in the precision of training
-            return predict(
-                model,
-                part,
-                task=task.name,
-                batch_size=args.per_device_eval_batch_size,
-                device=args.device,
-                rank=rank(),
-                world=world_size(),
-            )
+            return predict(model, part, tokenizer=self.tokenizer, **_prediction_options(args, task))
+
+    @staticmethod
+    def _likelihoods(args: TrainingArguments, model: MultiTaskModel, task: Task, part: EncodedPart) -> np.ndarray:
+        with autocast(args.device, name_of(args)):
+            return likelihoods(model, part, **_prediction_options(args, task))
+
+
+def _prediction_options(args: TrainingArguments, task: Task) -> dict[str, Any]:
+    return {
+        "task": task.name,
+        "batch_size": args.per_device_eval_batch_size,
+        "device": args.device,
+        "rank": rank(),
+        "world": world_size(),
+    }
 
 
 def _trainable_weights(model: MultiTaskModel) -> int:

@@ -240,6 +240,8 @@ class MultiTaskTrainer(OneDeviceTrainer):
         inputs = dict(inputs)
         labels, weights, weight_sum = inputs.pop("labels"), inputs.pop("weights"), inputs.pop("weight_sum")
         task = inputs.pop("task")
+        if self._tasks[task].kind.generative:
+            inputs["places"] = labels
         if self.options.rdrop_alpha:
             inputs = duplicate_rows(inputs)
         # accelerate autocasts other models
