@@ -238,7 +238,7 @@ def elect(
             ballots[task.name],
             task,
             candidates[task.name],
-            replace(rule, by="task") if task.name in by_likelihood else rule,
+            rule.model_copy(update={"by": "task"}) if task.name in by_likelihood else rule,
             partial(others_of, task.name),
             weights,
             rescored=task.name in by_likelihood,
