@@ -121,7 +121,10 @@ def _table() -> tuple[Facts, ...]:
         replace(error, name="mcrmse", kinds=("values",), function="rmse"),  # the mean over columns, as of all of values
         Facts(name="perplexity", needs="likelihood", kinds=("text",), higher_is_better=False, lowest=1, highest=None),
         written,
-        *(replace(written, name=f"rouge_{n}", function="rouge", options={"variant": f"rouge{n.upper()}"}) for n in "12l"),
+        *(
+            replace(written, name=f"rouge_{n}", function="rouge", options={"variant": f"rouge{n.upper()}"})
+            for n in "12l"
+        ),
         replace(written, name="bleu", highest=100),
         replace(written, name="chrf", highest=100),
     )

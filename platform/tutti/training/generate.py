@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from transformers.utils import logging
 from tutti.data.encode import EncodedPart
 from tutti.data.prompts import SOURCE
 from tutti.errors import ConfigError, Fault, first_line, nearest
-from tutti.modeling.language_head import causal_model
+from tutti.modeling.language_head import LanguageHead, causal_model
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.kinds.text import texts_array
 
@@ -31,7 +31,12 @@ def generation_config(settings: Mapping[str, Any], *, where: str = "generation")
     """
     known = GenerationConfig().to_dict().keys() | {"max_new_tokens"}
     faults = [
-        Fault(f"{where}.{name}", "be a field of transformers.GenerationConfig", repr(name), nearest(name, known))
+        Fault(
+            f"{where}.{name}",
+            "be a field of transformers.GenerationConfig",
+            repr(name),
+            nearest(name, known, otherwise="take it out"),
+        )
         for name in settings
         if name not in known
     ]
@@ -77,7 +82,9 @@ def generate(
     places = prompt_lengths(part)
     training = model.training
     model.eval()
-    writer = causal_model(model.encoder, model.head(task))
+    head = model.head(task)
+    assert isinstance(head, LanguageHead)
+    writer = causal_model(model.encoder, head)
     written: dict[int, str] = {}
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -107,7 +114,7 @@ def prompt_lengths(part: EncodedPart) -> np.ndarray:
     return np.array(part.encoded.data.column(SOURCE)).astype(np.int64)
 
 
-def _batches(lengths: np.ndarray, config: GenerationConfig, max_tokens: int) -> list[Sequence[int]]:
+def _batches(lengths: np.ndarray, config: GenerationConfig, max_tokens: int) -> list[np.ndarray]:
     """Rows by length, the longest first, cut so that no batch has more tokens than allowed, or else one row."""
     order, batches, start = np.argsort(-lengths, kind="stable"), [], 0
     copies = max(config.num_beams or 1, config.num_return_sequences or 1)

@@ -109,9 +109,7 @@ FORMATS: Mapping[str, Format] = {
     "self-instruct": _two("prompt", "completion"),
     "alpaca": Format(("instruction", "input", "output"), _alpaca),
     "unnatural-instructions": Format(("instances",), _unnatural, has_targets_apart=False),
-    "chip2": Format(
-        ("text",), _split_text("text", "\n<bot>: ", last=False, drop="<human>: "), has_targets_apart=False
-    ),
+    "chip2": Format(("text",), _split_text("text", "\n<bot>: ", last=False, drop="<human>: "), has_targets_apart=False),
     "guanaco": Format(("text",), _split_text("text", "### Assistant:", last=False), has_targets_apart=False),
     "hh": Format(("chosen",), _split_text("chosen", "\n\nAssistant:", last=True), has_targets_apart=False),
     "chat": Format(("messages",), _chat, has_targets_apart=False),
@@ -127,6 +125,7 @@ class Instructions(FileSource):
         dataset, subset: as of ``Hub``, whose splits are then the sources; None for files.
         text, label: the columns of prompts and targets, in ``input-output`` alone.
         sample_ids: as of ``Table``.
+        group: a column that labelled rows have as their group; None for none.
     """
 
     format: str = "input-output"
@@ -135,11 +134,7 @@ class Instructions(FileSource):
     text: str = "input"
     label: str = "output"
     sample_ids: tuple[str, ...] = ()
-
-    @property
-    def is_chat(self) -> bool:
-        """Whether prompts are JSON lists of messages."""
-        return self.format == "chat"
+    group: str | None = None
 
     @cached_property
     def _format(self) -> Format:
@@ -175,7 +170,7 @@ class Instructions(FileSource):
     ) -> Iterator[DataFrame]:
         first, origin = 0, self.origin(source)
         table = self._ids(source)
-        names = {"id": table.id, "text": "text", **({"label": "label"} if labelled else {})}
+        names = {"id": table.id, "text": "text", **({"label": "label", "group": self.group} if labelled else {})}
         known = {ours: theirs for ours, theirs in names.items() if theirs is not None}
         for columns, places, place in self._blocks(source, limit, table):
             converted = self._converted(columns, places, f"{origin}, {place}", labelled=labelled)
@@ -203,7 +198,7 @@ class Instructions(FileSource):
         )
 
     def _blocks(self, source: str, limit: int | None, table: Table) -> Iterator[Block]:
-        wanted = {*self._format.columns, *filter(None, [table.id])}
+        wanted = {*self._format.columns, *filter(None, [table.id, self.group])}
         if self._hub is not None:
             data = self._hub.loaded(source)
             for start in range(0, len(data), limit or max(len(data), 1)):
