@@ -193,6 +193,8 @@ class TaskConfig(Strict):
     generate: bool | None = None  # instructions: write texts at each evaluation; by default where a metric needs them
     report_sets: dict[Name, ReportSet] = Field(default_factory=dict)  # instructions: questions to answer
     pair: bool = False  # competition: two texts per row
+    max_train_samples: Annotated[int, Field(ge=2)] | None = None  # the first rows of ``train`` alone
+    max_eval_samples: Annotated[int, Field(ge=2)] | None = None  # validation rows at most, drawn by the split's seed
     columns: Columns = Columns()  # table and hub; of instructions text and label with input-output alone
     template: str | None = None  # table and hub: the text, composed of columns, in place of columns.text
     template_b: str | None = None  # the second text of a pair, in place of columns.text_b

@@ -30,5 +30,5 @@ class ReportSet(Strict):
     answers: Literal["letters"] = "letters"
     by: str | None = None  # a column, such as that of subjects
     format: InstructionFormat = "input-output"
-    when: Literal["evaluations", "end"] = "evaluations"  # at each evaluation, as one that decides, or at a trial's last one
+    when: Literal["evaluations", "end"] = "evaluations"  # one that decides always has evaluations
     decides: bool = False  # whether its accuracy is the task's score, in place of the metric

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from tutti.config.study import Split
 from tutti.data.class_order import check_order
 from tutti.data.clean import clean_rows, drop_duplicates, have_texts_of
 from tutti.data.each import each
-from tutti.data.hold_out import TaskRows, hold_out
+from tutti.data.hold_out import TaskRows, fewer_validated, hold_out
 from tutti.data.missed_group import missed_group
 from tutti.data.odd_labels import odd_labels, unjudged_classes
 from tutti.data.prepared import (
@@ -107,6 +108,8 @@ def prepare(
     notices += [f"{spec.name}: {note}" for spec, source in tests if (note := numbering_note(spec.layout, source))]
     if not (group or fold_column):
         notices += [notice for spec in specs if (notice := _missed_group(spec, read[spec.name][0]))]
+    if not settings["split"]["folds"]:  # of which each row has a part
+        held_out = {spec.name: fewer_validated(held_out[spec.name], spec.max_eval_samples, seed) for spec in specs}
     results = each(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1], folder))
     parts: dict[str, dict[str, PartInfo]] = {}
     for spec in specs:
@@ -163,6 +166,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "extra_train weights": [extra.weight for extra in spec.extra_train],
         "cleaning": spec.cleaning.model_dump(),
         "generation": spec.generation and asdict(spec.generation),
+        "samples": [spec.max_train_samples, spec.max_eval_samples],
     }
 
 
@@ -295,7 +299,7 @@ def _leak_notices(spec: TaskSpec, train: pd.DataFrame, held_out: pd.DataFrame) -
 
 def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The rows of train and of all ``extraN``, removed from ``parts``, with columns weight and extra (bool)."""
-    own = parts.pop("train").assign(extra=False)
+    own = parts.pop("train").head(spec.max_train_samples or sys.maxsize).assign(extra=False)
     frames = [
         own.assign(
             weight=row_weights(own, origin=spec.layout.origin(spec.sources["train"]))

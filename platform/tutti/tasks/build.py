@@ -90,6 +90,7 @@ class TaskSpec:
         weight: of its score in the study's.
         order: of its classes, from low to high, where the study file gives it.
         generation: as of ``Task``.
+        max_train_samples, max_eval_samples: most rows of ``train``, and validation rows; None for all.
         report_sets: by name, further files of questions, and the layouts that read them.
         plain_files: whether the sources are files; otherwise they are splits of a data set.
     """
@@ -112,6 +113,8 @@ class TaskSpec:
     order: tuple[str, ...] = ()
     generation: Generation | None = None
     report_sets: Mapping[str, tuple[str, Layout]] = field(default_factory=dict)
+    max_train_samples: int | None = None
+    max_eval_samples: int | None = None
 
     @property
     def kind(self) -> Kind:
@@ -180,6 +183,8 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         group=group if group in TEXTS else None,
         order=config.ordered if isinstance(config.ordered, tuple) else (),
         generation=_generation(config) if KINDS[config.kind].generative else None,
+        max_train_samples=config.max_train_samples,
+        max_eval_samples=config.max_eval_samples,
         report_sets={
             name: (each.file, Instructions(each.format, group=each.by)) for name, each in config.report_sets.items()
         },
