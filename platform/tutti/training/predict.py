@@ -54,7 +54,7 @@ def predict(
     if model.tasks[options["task"]].kind.generative:
         assert tokenizer is not None
         kept = {name: options[name] for name in ("task", "device", "rank", "world") if name in options}
-        return generate(model, part, tokenizer=tokenizer, **kept)
+        return generate(model, part, tokenizer=tokenizer, **kept)[0]
     outputs = _predict(model, part, **options)
     return outputs if part.swapped is None else (outputs + _predict(model, part.swapped, **options)) / np.float32(2)
 

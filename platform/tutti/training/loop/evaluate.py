@@ -14,6 +14,7 @@ from tutti.data.prepared import REPORTED
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
+from tutti.training.generate import generate
 from tutti.training.loop.measure import measure, measure_answers, measure_texts
 from tutti.training.machine.precision import autocast, name_of
 from tutti.training.machine.ranks import rank, world_size
@@ -38,6 +39,12 @@ class Reader:
         """The outputs of the task's kind."""
         with autocast(self.args.device, name_of(self.args)):
             return predict(self.model, part, tokenizer=self.tokenizer, **self._options(task))
+
+    def written(self, task: Task, part: EncodedPart) -> tuple[np.ndarray, np.ndarray]:
+        """The texts of a task of texts, and their log-probabilities."""
+        options = {name: value for name, value in self._options(task).items() if name != "batch_size"}
+        with autocast(self.args.device, name_of(self.args)):
+            return generate(self.model, part, tokenizer=self.tokenizer, **options)
 
     def likelihoods(self, task: Task, part: EncodedPart) -> np.ndarray:
         with autocast(self.args.device, name_of(self.args)):
@@ -65,12 +72,14 @@ class Evaluation:
         scores: by task, its score; higher is better.
         metrics: by ``TASK/METRIC`` what is logged.
         outputs: by task the outputs for its validation rows; none of texts that were not written.
+        log_probabilities: by task of texts, those of the outputs.
         measured: by task what its loss is computed of: the outputs, of texts the likelihoods.
     """
 
     scores: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
+    log_probabilities: dict[str, np.ndarray] = field(default_factory=dict)
     measured: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -111,7 +120,7 @@ def evaluate(tasks: Sequence[Task], parts: Parts, reader: Reader, *, last: bool)
             if found.not_finite is not None:
                 break
             if task.generation.at_evaluations:
-                found.outputs[task.name] = reader.predict(task, part)
+                found.outputs[task.name], found.log_probabilities[task.name] = reader.written(task, part)
             found.scores[task.name], metrics = measure_texts(task, part, likely, found.outputs.get(task.name))
             for name, when in task.generation.report_sets.items():
                 if when == "end" and not last:

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
@@ -32,7 +31,7 @@ from tutti.training.keys.arguments import machine_faults, training_arguments
 from tutti.training.keys.options import split_training
 from tutti.training.keys.schedules import follow
 from tutti.training.loop.callbacks import StageCallback
-from tutti.training.loop.evaluate import Parts, Reader, evaluate
+from tutti.training.loop.evaluate import Evaluation, Parts, Reader, evaluate
 from tutti.training.loop.measure import study_loss
 from tutti.training.loop.report import EpochReport, FineTuned
 from tutti.training.loop.resume import Position, load_state, newest_state, remove_later, save_state, stage_start
@@ -135,7 +134,7 @@ class _Run:
 
     Attributes:
         best_score: as in ``Position``.
-        best_probabilities: the best checkpoint's outputs for the validation rows, by task.
+        best: the best checkpoint's evaluation, if it was made in this run.
         precision: the precision of its latest stage, or of the state that it resumed from.
         trainable: number of trainable weights of the latest stage.
         waited: as in ``Position``.
@@ -154,7 +153,7 @@ class _Run:
     on_epoch: Callable[[EpochReport], None]
     stage_count: int
     best_score: float = -math.inf
-    best_probabilities: dict[str, np.ndarray] = field(default_factory=dict)
+    best: Evaluation = field(default_factory=Evaluation)
     position: Position | None = None
     precision: str | None = None
     trainable: int | None = None
@@ -295,7 +294,7 @@ class _Run:
         if rank_by > self.best_score + trainer.options.early_stopping_threshold:
             self.waited = 0
         if rank_by > self.best_score:
-            self.best_score, self.best_probabilities = rank_by, found.outputs
+            self.best_score, self.best = rank_by, found
             weights = whole_state(trainer.model.trained_state()) if is_sharded(trainer.model) else None
             from_rank_zero(
                 lambda: save_checkpoint(
@@ -325,12 +324,15 @@ class _Run:
         reader = Reader(args, model, self.tokenizer)
 
         def predictions_of(task: Task, name: str, part: EncodedPart) -> Predictions:
-            outputs = self.best_probabilities.get(task.name) if name == "validation" else None
-            if outputs is None:
+            known = self.best if name == "validation" else Evaluation()
+            outputs, scores = known.outputs.get(task.name), known.log_probabilities.get(task.name)
+            if outputs is None and task.kind.generative:
+                outputs, scores = reader.written(task, part)
+            elif outputs is None:
                 outputs = reader.predict(task, part)
             if not are_finite(outputs):  # no evaluation has seen these rows, and one may be too long for fp16
                 raise diverged(f"what the model predicts of the {name} rows of the task {task.name}", keys)
-            return Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels)
+            return Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels, log_probabilities=scores)
 
         predictions = {
             task.name: {
