@@ -59,12 +59,17 @@ class TextLimit:
             ``windows`` (they become several inputs, whose states are averaged).
         stride: least number of tokens that two windows have in common; 0 without windows.
         swap: whether pairs to predict are read in both orders.
+        target_max_len: maximum number of tokens of a text to be written, in tasks of texts; ``max_length`` is then of
+            the prompt.
+        train_on_source: whether the prompt's tokens are learnt too.
     """
 
     max_length: int
     long_texts: str = "truncate"
     stride: int = 0
     swap: bool = False
+    target_max_len: int = 256
+    train_on_source: bool = False
 
 
 @dataclass(frozen=True)

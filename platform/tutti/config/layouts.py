@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from tutti.config.metric_facts import kind_of, kinds_of
 from tutti.config.raw import metric_of, tasks_of
-from tutti.config.study import Columns, GlueKind, LayoutName
+from tutti.config.study import Columns, GlueKind, LayoutName, TaskConfig
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
 
@@ -18,13 +18,17 @@ GLUE_NAMES: dict[str, GlueKind] = {
 _ONLY: dict[str, tuple[LayoutName, ...]] = {
     "pair": ("competition",),
     "cleaning.broken_rows": ("competition", "glue"),
-    "columns": ("table", "hub"),
+    "columns": ("table", "hub", "instructions"),
+    "format": ("instructions",),
+    "generation": ("instructions",),
+    "generate": ("instructions",),
+    "report_sets": ("instructions",),
     "row_weight": ("table", "hub"),
     "template": ("table", "hub"),
     "template_b": ("table", "hub"),
     "glue": ("glue",),
-    "dataset": ("hub",),
-    "subset": ("hub",),
+    "dataset": ("hub", "instructions"),
+    "subset": ("hub", "instructions"),
 }
 
 
@@ -60,6 +64,7 @@ def _unused_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str])
         for key, layouts in _ONLY.items()
         if values.get(key)
         and values[key] != Columns().model_dump()
+        and not (key == "format" and values[key] == TaskConfig.model_fields["format"].default)
         and layout not in layouts
         and not (key == "columns" and layout == "competition" and _only_separator(values[key]))
     ]
@@ -95,12 +100,12 @@ def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str])
     return [
         Fault(
             what(f"tasks.{name}.extra_train.{index}.labels"),
-            "be hard in a task whose labels are numbers: a mean of numbers is a label like any other",
+            "be hard in a task whose labels are numbers or texts, which have no probabilities",
             "soft",
             "take it out",
         )
         for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ())
-        if isinstance(entry, dict) and entry.get("labels") == "soft" and kind_of(task) in ("value", "values")
+        if isinstance(entry, dict) and entry.get("labels") == "soft" and kind_of(task) in ("value", "values", "text")
     ]
 
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 
 from tutti.errors import Fault, nearest
 
-KindName = Literal["classes", "ordered", "labels", "value", "values"]
-Needs = Literal["decisions", "probabilities", "values"]
+KindName = Literal["classes", "ordered", "labels", "value", "values", "text"]
+Needs = Literal["decisions", "probabilities", "values", "texts", "likelihood"]
 
 KIND_WORDS: Mapping[str, str] = {
     "classes": "classes",
@@ -21,6 +21,7 @@ KIND_WORDS: Mapping[str, str] = {
     "labels": "several labels per row",
     "value": "one number per row",
     "values": "several numbers per row",
+    "text": "a text per row",
 }
 _CLASSES: tuple[KindName, ...] = ("classes", "ordered")
 _NAMED: tuple[KindName, ...] = ("classes", "ordered", "labels")
@@ -33,7 +34,8 @@ class Facts:
 
     Attributes:
         name: as in a study file.
-        needs: what it compares with the labels: decisions (classes, or 0/1 per label), probabilities or values.
+        needs: what it compares with the labels: decisions (classes, or 0/1 per label), probabilities, values, texts, or
+            the likelihood that the model gives the labels, for which nothing has to be predicted.
         kinds: the kinds of tasks that it fits.
         higher_is_better: whether the number that users know by this name is better where it is higher.
         lowest, highest: the range of that number; None where it has no bound.
@@ -87,6 +89,7 @@ def _table() -> tuple[Facts, ...]:
     top_k = replace(of_order, kinds=_CLASSES, instead="accuracy", function="top_k_accuracy")
     of_likelihood = Facts(name="log_loss", needs="probabilities", kinds=_NAMED, higher_is_better=False, highest=None)
     correlation = Facts(name="pearson", needs="values", kinds=_NUMBERS, lowest=-1, scale_free=True)
+    written = Facts(name="exact_match", needs="texts", kinds=("text",))
     error = Facts(name="rmse", needs="values", kinds=_NUMBERS, higher_is_better=False, highest=None)
     return (
         *_f_scores("1"),
@@ -116,6 +119,14 @@ def _table() -> tuple[Facts, ...]:
         replace(error, name="mae"),
         Facts(name="neg_mse", needs="values", kinds=_NUMBERS, lowest=None, highest=0),
         replace(error, name="mcrmse", kinds=("values",), function="rmse"),  # the mean over columns, as of all of values
+        Facts(name="perplexity", needs="likelihood", kinds=("text",), higher_is_better=False, lowest=1, highest=None),
+        written,
+        *(
+            replace(written, name=f"rouge_{n}", function="rouge", options={"variant": f"rouge{n.upper()}"})
+            for n in "12l"
+        ),
+        replace(written, name="bleu", highest=100),
+        replace(written, name="chrf", highest=100),
     )
 
 
@@ -129,7 +140,6 @@ _OTHER_NAMES: Mapping[str, str] = {
     "auroc": "roc_auc",
     "brier_score": "brier",
     "cross_entropy": "log_loss",
-    "exact_match": "subset_accuracy",
     "f1_binary": "f1",
     "hamming": "hamming_loss",
     "kappa": "cohen_kappa",
@@ -151,9 +161,8 @@ def names_for(kind: str) -> tuple[str, ...]:
 def kinds_of(metric: Any) -> tuple[KindName, ...]:
     """The kinds of tasks that a metric of a raw study file fits, a name or a mapping; all for what is neither."""
     if isinstance(metric, Mapping):
-        return {"decisions": _NAMED, "probabilities": _NAMED, "values": _NUMBERS}.get(
-            str(metric.get("needs")), get_args(KindName)
-        )
+        by_need = {"decisions": _NAMED, "probabilities": _NAMED, "values": _NUMBERS, "texts": ("text",)}
+        return by_need.get(str(metric.get("needs")), get_args(KindName))
     known = FACTS.get(metric) if isinstance(metric, str) else None
     return known.kinds if known else get_args(KindName)
 
@@ -162,13 +171,20 @@ def kind_of(task: Mapping[str, Any]) -> KindName:
     """The kind of a task of a raw study file, by its keys."""
     columns = task.get("columns")
     columns = columns if isinstance(columns, Mapping) else {}
+    if task.get("layout") == "instructions":
+        return "text"
     if columns.get("labels") or columns.get("separator"):
         return "labels"
     if columns.get("values"):
         return "values"
     if task.get("ordered"):
         return "ordered"
-    return "value" if needs_values(task.get("metric", "macro_f1")) else "classes"
+    return "value" if needs_values(task.get("metric", default_metric(task))) else "classes"
+
+
+def default_metric(task: Mapping[str, Any]) -> str:
+    """The metric of a task of a raw study file that names none."""
+    return "perplexity" if task.get("layout") == "instructions" else "macro_f1"
 
 
 def needs_values(metric: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tutti.config.study import TaskConfig
+from tutti.config.metric_facts import default_metric
 
 
 def section(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -21,7 +21,7 @@ def tasks_of(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 def metric_of(task: Mapping[str, Any]) -> Any:
     """The metric of a task, the default where it names none. Its value may be of any type."""
-    return task.get("metric", TaskConfig.model_fields["metric"].default)
+    return task.get("metric", default_metric(task))
 
 
 def objective_weights_of(raw: Mapping[str, Any]) -> dict[str, float]:

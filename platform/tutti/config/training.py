@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from tutti.config.study import Name, Strict
+from tutti.config.strict import Strict
+from tutti.config.study import Name
 from tutti.records import TextLimit
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Weights = dict[Name, Annotated[float, Field(gt=0)]]
-LIMIT_KEYS = ("max_length", "long_texts", "stride", "swap")
+LIMIT_KEYS = ("max_length", "long_texts", "stride", "swap", "target_max_len", "train_on_source")
 """The keys on which the encoding of texts depends."""
 
 
@@ -32,6 +33,8 @@ class TrainingOptions(Strict):
         batching: ``padded`` gives each row of a batch as many tokens as the longest has; ``packed`` lays rows end to
             end in one sequence of fixed length, in which attention keeps them apart: of per_device_train_batch_size
             rows on average, or of max_tokens_per_batch tokens, but as long as the longest row at least.
+        target_max_len: maximum tokens of a text to be written, in tasks of texts; max_length is then the prompt's.
+        train_on_source: whether the tokens of prompts are learnt too.
         group_by_length: whether padded batches are made of rows of similar length, which reduces padding.
         max_tokens_per_batch: maximum tokens per batch on each worker, padding included. If set, it determines the
             number of rows per batch instead of per_device_train_batch_size.
@@ -110,6 +113,8 @@ class TrainingOptions(Strict):
     stride: Annotated[int, Field(ge=0)] | None = None
     swap: bool = False
     batching: Literal["padded", "packed"] = "padded"
+    target_max_len: Annotated[int, Field(ge=1)] = 256
+    train_on_source: bool = False
     group_by_length: bool = True
     max_tokens_per_batch: Annotated[int, Field(ge=8)] | None = None
     task_sampling: Literal["proportional", "temperature", "uniform", "weights"] = "proportional"
@@ -161,7 +166,14 @@ class TrainingOptions(Strict):
     def limit(self) -> TextLimit:
         """How long inputs are. Equal values mean equal encodings."""
         stride = self.max_length // 4 if self.stride is None else self.stride
-        return TextLimit(self.max_length, self.long_texts, stride if self.long_texts == "windows" else 0, self.swap)
+        return TextLimit(
+            self.max_length,
+            self.long_texts,
+            stride if self.long_texts == "windows" else 0,
+            self.swap,
+            self.target_max_len,
+            self.train_on_source,
+        )
 
     def violated_rules(self) -> list[str]:
         """The rules about combinations of options that these violate, each written to follow "must"."""

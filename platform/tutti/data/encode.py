@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tutti.data.long_texts import WINDOWS, fitted
-from tutti.data.prepared import Prepared, read_columns
-from tutti.data.special_tokens import joins_pairs, padding_token
+from tutti.data.prepared import REPORTED, Prepared, read_columns
+from tutti.data.prompts import SCHEMA, encoded_prompts, with_target_places
+from tutti.data.special_tokens import joins_pairs, padding_token, separated, separator
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import sha256_of, whole_folder, write_whole
 from tutti.records import TextLimit
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _BATCH = 1000  # rows that are tokenized and written at a time
 _ATTEMPTS = 5
 _TABLE, _INFO = "encoded.arrow", "info.json"
-_SEPARATOR = "[SEP]"
 _BETWEEN = "\n"  # the texts of a pair, for a tokenizer that has no separator, as those of decoders
 
 
@@ -41,15 +40,18 @@ class EncodedPart:
 
     Attributes:
         ids: ``(rows,)`` of str.
-        encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32), and
+        encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32), of
+            prompts source (int32), the number of their tokens without those of the target, and
             where long rows have windows, one after another in these lists, windows (list of int32): their lengths.
         lengths: ``(rows,)`` int32, number of tokens of each row, those of all of its windows.
-        labels: ``(rows,)`` int64 class indices or float32 values, ``(rows, k)`` float32, or None.
-        weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train.
+        labels: ``(rows,)`` int64 class indices, float32 values or texts, ``(rows, k)`` float32, or None.
+        weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train. Of texts to be written
+            times their number of tokens, so that all tokens count the same.
         pad_token_id: pads the shorter rows of a batch.
-        targets: ``(rows, classes)`` float32 probabilities to learn (``labels`` are then the most likely classes); None
-            without soft labels.
+        targets: ``(rows, classes)`` float32 probabilities to learn (``labels`` are then the most likely classes); of
+            texts to be written ``(rows,)`` int64, the place of the first token that is learnt; otherwise None.
         swapped: the pairs in the other order, to be predicted too; None where one order is enough.
+        groups: ``(rows,)`` of str, of questions, such as their subjects; None for other parts.
     """
 
     ids: np.ndarray
@@ -60,6 +62,7 @@ class EncodedPart:
     pad_token_id: int
     targets: np.ndarray | None = None
     swapped: EncodedPart | None = None
+    groups: np.ndarray | None = None
 
     @cached_property
     def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -167,10 +170,15 @@ def _load(
 ) -> EncodedPart:
     info = prepared.parts[task][part]
     folder = cache / _key(info.texts_sha256, tokenizer, limit, state)
-    encoded = _encode(info.path, folder, tokenizer, limit)
+    generation = next(each.generation for each in prepared.tasks if each.name == task)
+    chat = None if generation is None else generation.chat
+    if generation is not None:
+        folder = folder.with_name(f"{folder.name}-{limit.target_max_len}{'-chat' * generation.chat}")
+    encoded = _encode(info.path, folder, tokenizer, limit, chat=chat)
     swaps = limit.swap and part != "train" and any(each.pair for each in prepared.tasks if each.name == task)
     optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
-    names = ["id", *(name for name, present in optional.items() if present)]
+    reported = part.startswith(REPORTED)
+    names = ["id", *(name for name, present in optional.items() if present), *["group"] * reported]
     table = read_columns(info.path, names)
     if len(encoded) != table.num_rows:
         got, remedy = f"{table.num_rows} rows", f"remove the folder {prepared.folder} and run `tutti tune` again"
@@ -183,7 +191,10 @@ def _load(
         weights=np.array(table["weight"].to_numpy()) if part == "train" else np.ones(table.num_rows, dtype=np.float32),
         pad_token_id=tokenizer.pad_token_id,
         targets=_targets(table) if info.soft else None,
+        groups=np.array(table["group"].to_pylist(), dtype=object) if reported else None,
     )
+    if generation is not None:
+        return with_target_places(loaded, from_start=limit.train_on_source and part == "train")
     if not swaps:
         return loaded
     encoded = _encode(info.path, folder.with_name(f"{folder.name}-swapped"), tokenizer, limit, swaps=True)
@@ -200,7 +211,9 @@ def _targets(table: pa.Table) -> np.ndarray:
     return targets
 
 
-def _encode(path: Path, folder: Path, tokenizer: Any, limit: TextLimit, *, swaps: bool = False) -> Dataset:
+def _encode(
+    path: Path, folder: Path, tokenizer: Any, limit: TextLimit, *, swaps: bool = False, chat: bool | None = None
+) -> Dataset:
     """The encoded texts of a part, memory-mapped; see ``EncodedPart.encoded``.
 
     Each (texts, tokenizer, limit) is encoded once for all studies. Concurrent processes may encode the same part;
@@ -212,6 +225,7 @@ def _encode(path: Path, folder: Path, tokenizer: Any, limit: TextLimit, *, swaps
         tokenizer: from ``load_tokenizer``.
         limit: of a row's tokens. Too long pairs are truncated at the longer text.
         swaps: whether the two texts of each pair change places.
+        chat: of prompts, whether they are messages; None for other texts.
 
     Raises:
         StorageError: if the part is damaged or the cache cannot be written.
@@ -220,18 +234,18 @@ def _encode(path: Path, folder: Path, tokenizer: Any, limit: TextLimit, *, swaps
 
     for _ in range(_ATTEMPTS):
         if not _is_complete(folder):
-            _write_table(folder, path, tokenizer, limit, swaps)
+            _write_table(folder, path, tokenizer, limit, swaps, chat)
         with suppress(FileNotFoundError):  # another process is replacing the folder by its own, equal table
             return Dataset.from_file(str(folder / _TABLE))
     remedy = "check whether something else removes files there"
     raise StorageError(Fault(str(folder), "stay there once it is written", "a folder that is gone", remedy))
 
 
-def _write_table(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool) -> None:
+def _write_table(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool, chat: bool | None) -> None:
     """Writes the table atomically, unless another process completes it first."""
     try:
         with whole_folder(folder, unless=lambda: _is_complete(folder)) as temporary:
-            _write_files(temporary, path, tokenizer, limit, swaps)
+            _write_files(temporary, path, tokenizer, limit, swaps, chat)
     except StorageError:
         if not _is_complete(folder):
             raise
@@ -283,7 +297,7 @@ def encoding_key(tokenizer: Any, limit: TextLimit) -> str:
 
 
 def _key(texts_sha256: str, tokenizer: Any, limit: TextLimit, state: bytes) -> str:
-    names = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, _separator(tokenizer)]
+    names = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, separator(tokenizer)]
     settings = [*names, limit.max_length, limit.long_texts, limit.stride, joins_pairs(tokenizer)]
     return hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode() + state).hexdigest()[:32]
 
@@ -342,11 +356,14 @@ def swapped(texts: pa.Table) -> pa.Table:
     return pa.table({"text": texts["text_b"], "text_b": texts["text"]})
 
 
-def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool) -> None:
-    texts, schema = read_columns(path, None), _schema(tokenizer, limit)
+def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool, chat: bool | None) -> None:
+    texts, schema = read_columns(path, None), _schema(tokenizer, limit) if chat is None else SCHEMA
     texts = swapped(texts) if swaps else texts
+    batches = _encoded(texts, tokenizer, limit)
+    if chat is not None:
+        batches = encoded_prompts(texts, tokenizer, limit, chat=chat, rows=_BATCH)
     with pa.OSFile(str(folder / _TABLE), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-        for batch in _encoded(texts, tokenizer, limit):
+        for batch in batches:
             writer.write_batch(batch)
     write_whole(folder / _INFO, json.dumps({"rows": texts.num_rows, "bytes": (folder / _TABLE).stat().st_size}))
 
@@ -367,21 +384,7 @@ def _encoded(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> Iterator[pa.R
 def _batches(texts: pa.Table, tokenizer: Any, *, pair: bool) -> Iterator[tuple[Sequence[str], Sequence[str] | None]]:
     for start in range(0, texts.num_rows, _BATCH):
         rows = texts.slice(start, _BATCH)
-        first, *second = (_separated(rows[name].to_pylist(), tokenizer) for name in ("text", "text_b")[: 1 + pair])
+        first, *second = (separated(rows[name].to_pylist(), tokenizer) for name in ("text", "text_b")[: 1 + pair])
         if pair and joins_pairs(tokenizer):
             second = [[_BETWEEN + text for text in second[0]]]
         yield first, second[0] if pair else None
-
-
-def _separator(tokenizer: Any) -> str:
-    """What ``[SEP]`` in a text, as a template has it, is to the tokenizer."""
-    return str(tokenizer.sep_token or tokenizer.eos_token or _SEPARATOR)
-
-
-def _separated(texts: list[str], tokenizer: Any) -> list[str]:
-    """The texts with the tokenizer's separator token for ``[SEP]`` and the spaces before it, which would be a token."""
-    separator = _separator(tokenizer)
-    if separator == _SEPARATOR:
-        return texts
-    pattern = re.compile(rf" *{re.escape(_SEPARATOR)}")
-    return [pattern.sub(lambda _: separator, text) if _SEPARATOR in text else text for text in texts]

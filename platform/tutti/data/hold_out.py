@@ -190,6 +190,7 @@ def _draw(cluster: Sequence[TaskRows], *, sets: Mapping[str, np.ndarray], rule: 
     if len(cluster) > 1 or labels.ndim > 1 or any(group for rows in cluster for group in _groups(rows.regular)):
         return _draw_together(sorted(cluster, key=lambda rows: rows.task), sets, rule)
     texts = pd.factorize(sets[rows.task])[0]
+    labels = labels if rows.kind.exclusive else rows.kind.strata(labels)
     if rule.folds is not None:
         extra = rows.train["label"][rows.train["extra"]].to_numpy()
         numbers = fold_numbers(
@@ -306,3 +307,11 @@ def _given_folds(
         which = f"{counted(apart, 'row')} in {what} share {shared} with rows of another fold"
         notices.append(f"{which}, so that scores come out too high")
     return parts, len(names)
+
+
+def fewer_validated(rows: TaskRows, most: int | None, seed: int) -> TaskRows:
+    """A task's rows with at most so many validation rows, in their order; those left out are not trained on either."""
+    if most is None or rows.validation is None or len(rows.validation) <= most:
+        return rows
+    drawn = np.sort(np.random.default_rng(seed).permutation(len(rows.validation))[:most])
+    return replace(rows, validation=rows.validation.iloc[drawn].reset_index(drop=True))

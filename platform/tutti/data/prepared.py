@@ -20,6 +20,14 @@ from tutti.tasks.kinds.columns import label_array
 from tutti.tasks.task import Task
 
 PREPARED_FILE = "prepared.json"
+REPORTED = "report-"  # begins the names of parts that are scored but neither predicted nor trained on
+
+
+def is_predicted(part: str) -> bool:
+    """Whether a part gets predictions in the bank."""
+    return part != "train" and not part.startswith(REPORTED)
+
+
 _TYPES = {
     "id": pa.string(),
     "text": pa.string(),
@@ -39,7 +47,7 @@ class PartInfo:
     Attributes:
         path: the part's Parquet file.
         rows: number of rows.
-        texts_sha256: SHA-256 of the cleaned texts in order.
+        texts_sha256: SHA-256 of the cleaned texts in order, and of labels that are texts.
         labelled: whether there is a column ``label``.
         soft: whether there is a column ``probabilities``.
     """
@@ -75,9 +83,9 @@ class Prepared:
     def rows(self, task: str, part: str) -> DataFrame:
         """A part's rows, with columns id, text, text_b (pairs), label (if labelled), weight (float32, train only).
 
-        A label is an int32 class index, a float32 value, or a list of float32. Further columns of train are fold
-        (int32) with folds, and probabilities (list of float32, or null) with soft labels; of validation group (str,
-        empty for a row of none) where the study names groups of the task.
+        A label is an int32 class index, a float32 value, a list of float32, or a text. Further columns of train are
+        fold (int32) with folds, and probabilities (list of float32, or null) with soft labels; of validation, and of
+        sets of questions, group (str, empty for a row of none) where the study names groups.
         """
         return read_columns(self.parts[task][part].path).to_pandas()
 
@@ -105,9 +113,10 @@ class Prepared:
 
 
 def texts_hash(rows: DataFrame) -> str:
-    """The SHA-256 of all texts in order; it distinguishes single texts from pairs."""
+    """The SHA-256 of all texts in order, and of labels that are texts; it distinguishes single texts from pairs."""
     digest = hashlib.sha256()
-    for name in ("text", "text_b"):
+    written = "label" in rows and len(rows) and isinstance(rows["label"].iloc[0], str)
+    for name in ("text", "text_b", "label") if written else ("text", "text_b"):
         if name in rows:
             digest.update(f"{name}\n".encode())
             for text in rows[name]:
@@ -126,7 +135,8 @@ def write_part(rows: DataFrame, path: Path) -> Path:
     if "label" in rows and rows["label"].dtype.kind == "f":
         types["label"] = pa.float32()
     elif "label" in rows and rows["label"].dtype == object:
-        types["label"] = pa.list_(pa.float32())
+        is_text = len(rows) and isinstance(rows["label"].iloc[0], str)
+        types["label"] = pa.string() if is_text else pa.list_(pa.float32())
     schema = pa.schema([(name, dtype) for name, dtype in types.items() if name in rows])
     with whole_file(path) as temporary:
         pq.write_table(pa.Table.from_pandas(rows[schema.names], schema=schema, preserve_index=False), temporary)

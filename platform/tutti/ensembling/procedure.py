@@ -234,7 +234,7 @@ def _cross_fitted(method: Method, votes: np.ndarray, labels: np.ndarray, folds: 
 
     On the rows that it was fitted on a combination looks surer and better than it is.
     """
-    combined = np.empty(votes.shape[1:], dtype=np.float32)
+    combined = np.empty(votes.shape[1:], dtype=votes.dtype)
     for _, train, held_out in folds:
         combined[held_out] = method.fit(votes[:, train], labels[train]).combine(votes[:, held_out])
     return combined
@@ -322,4 +322,6 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
 
 def auto_methods(kind: Kind, *, texts: int) -> tuple[str, ...]:
     """The methods that ``auto`` compares, its default first: below ``MIN_TEXTS`` rows of different texts, the mean."""
-    return compared(probabilities=kind.probabilistic, texts=texts) if texts >= MIN_TEXTS else ("uniform",)
+    if texts < MIN_TEXTS:
+        return ("uniform",)
+    return compared(probabilities=kind.probabilistic, texts=texts, generative=kind.generative)

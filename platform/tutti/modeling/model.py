@@ -29,6 +29,7 @@ from tutti.modeling.adapters import (
 from tutti.modeling.decoders import is_decoder, token_positions
 from tutti.modeling.heads import Head, HeadOptions, texts_apart
 from tutti.modeling.kinds.registry import head_kind
+from tutti.modeling.language_head import LanguageHead, language_head
 from tutti.modeling.layers import encoder_layers
 from tutti.modeling.packed import Layout
 from tutti.modeling.positions import first_position, positions
@@ -49,6 +50,7 @@ class MultiTaskModel(nn.Module):
         adapter: the adapter that ``load_encoder`` added to the encoder.
         base: the backbone under the adapter; by default the encoder's backbone as it is now. It is hashed here, once,
             because the backbone may be replaced before a checkpoint is saved.
+        backbone: where the language-model head of tasks of texts is; None for a checkpoint that has it, or an adapter.
         global_attention: give the first token global attention where the encoder has such, as Longformer: without it
             the token sees only those near it. False for a checkpoint that was trained without it.
 
@@ -69,6 +71,7 @@ class MultiTaskModel(nn.Module):
         adapter: Adapter | None = None,
         base: Base | None = None,
         global_attention: bool = True,
+        backbone: str | None = None,
     ) -> None:
         super().__init__()
         self.encoder: PreTrainedModel = encoder
@@ -85,23 +88,24 @@ class MultiTaskModel(nn.Module):
         # A decoder keeps no keys and values for tokens to come, and counts positions from the first token of a row.
         self._decoder_inputs = {"use_cache", "position_ids"} & inputs.keys() if is_decoder(self.config) else set()
         self.global_attention = global_attention and "global_attention_mask" in inputs
-        hidden, std = self.config.hidden_size, getattr(self.config, "initializer_range", 0.02)
         layers = getattr(self.config, "num_hidden_layers", heads.layers)
         if heads.layers > layers:
             rule = f"be at most {layers}, the encoder's layers"
             raise TrialError(Fault("the training key pooling_layers", rule, f"{heads.layers}", "lower it"))
-        self.heads = nn.ModuleDict(
-            {
-                head_key(task.name): Head(
-                    hidden=hidden,
-                    outputs=task.outputs,
-                    options=heads,
-                    std=std,
-                    pair=task.pair,
-                    kind=head_kind(task.kind_name, ordered=heads.ordered),
-                )
-                for task in tasks
-            }
+        self.heads = nn.ModuleDict({head_key(task.name): self._new_head(task, backbone) for task in tasks})
+
+    def _new_head(self, task: Task, backbone: str | None) -> Head | LanguageHead:
+        heads, config = self.head_options, self.config
+        if task.kind.generative:
+            with_weights = self.base.backbone if self.base is not None else backbone
+            return language_head(self.encoder, trained=self.adapter is None, backbone=with_weights)
+        return Head(
+            hidden=config.hidden_size,
+            outputs=task.outputs,
+            options=heads,
+            std=getattr(config, "initializer_range", 0.02),
+            pair=task.pair,
+            kind=head_kind(task.kind_name, ordered=heads.ordered),
         )
 
     def forward(
@@ -112,12 +116,15 @@ class MultiTaskModel(nn.Module):
         token_type_ids: Tensor | None = None,
         windows: Tensor | None = None,
         row_mask: Tensor | None = None,
+        places: Tensor | None = None,
+        choices: Tensor | None = None,
     ) -> Tensor:
         """``(inputs, tokens)`` int64 inputs to what the task's head gives, ``(rows, width)`` float32: see ``HeadKind``.
 
         An input is a row. With ``windows``, ``(rows,)`` int64, it is one of a row's windows, of which each row has so
         many, in order. With ``row_mask``, ``(inputs, rows, width)`` bool, it is a sequence of packed rows, each of as
         many tokens as are true, and what follows the last one is no row.
+        For ``places`` and ``choices``, in tasks of texts, see ``LanguageHead``.
 
         While it trains with several dropout samples, ``(samples, rows, width)``.
         """
@@ -155,9 +162,18 @@ class MultiTaskModel(nn.Module):
         if layout is not None:
             states, attention_mask = tuple(map(layout.rows_of, states)), layout.mask
             token_type_ids = None if token_type_ids is None else layout.rows_of(token_type_ids)
+        if isinstance(head, LanguageHead):
+            assert places is not None
+            if layout is not None:  # rows of no token fill the sequence up
+                input_ids = layout.rows_of(input_ids)
+                places = functional.pad(places, (0, len(input_ids) - len(places)), value=1)
+            table = self.encoder.get_input_embeddings().weight
+            if choices is not None:
+                return head.choice_logits(states[-1], places, choices, table)
+            return head(states[-1], attention_mask, input_ids, places, table)
         return head(states, attention_mask, token_type_ids, windows)
 
-    def head(self, task: str) -> Head:
+    def head(self, task: str) -> Head | LanguageHead:
         """The head of a task."""
         return self.heads[head_key(task)]  # type: ignore[return-value]
 

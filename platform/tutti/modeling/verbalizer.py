@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
-from transformers.utils import cached_file
 
 from tutti.errors import BackboneError, Fault, TrialError
 from tutti.modeling.decoders import is_decoder
+from tutti.modeling.heads import Head
+from tutti.modeling.language_head import head_rows
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.task import Task
-
-_HEAD = "lm_head.weight"
-_FILES = ("model.safetensors.index.json", "model.safetensors")
 
 
 def word_tokens(words: Mapping[str | int, str], tokenizer: Any) -> dict[str, int]:
@@ -69,31 +64,19 @@ def start_from_words(model: MultiTaskModel, backbone: str, words: Mapping[str | 
         raise TrialError(Fault("the training key head", rule, "verbalizer", remedy))
     tokens = word_tokens(words, tokenizer)
     for task in verbalized([*model.tasks.values()], words):
-        linear = model.head(task.name).linear
+        head = model.head(task.name)
+        assert isinstance(head, Head)
+        linear = head.linear
         linear.weight.copy_(_head_rows(model, backbone, [tokens[name] for name in task.names]))
         linear.bias.zero_()
 
 
 def _head_rows(model: MultiTaskModel, backbone: str, tokens: Sequence[int]) -> Tensor:
     """``(tokens, hidden)`` rows of the language-model head, which is not loaded whole."""
-    if (file := _file_of_head(backbone)) is not None:
-        with safe_open(file, framework="pt") as weights:
-            if _HEAD in weights.keys():  # noqa: SIM118  it is no mapping
-                rows = weights.get_slice(_HEAD)
-                return torch.cat([rows[token : token + 1] for token in tokens])
+    rows = [head_rows(backbone, slice(token, token + 1)) for token in tokens]
+    if own := [row for row in rows if row is not None]:
+        return torch.cat(own)
     if getattr(model.config, "tie_word_embeddings", True):
         return model.get_input_embeddings().weight[list(tokens)]  # type: ignore[index]
     rule, remedy = "hold a language-model head", "name a backbone that has one, or leave `head: verbalizer` out"
     raise BackboneError(Fault(f"the backbone {backbone!r}", rule, "weights without lm_head", remedy))
-
-
-def _file_of_head(backbone: str) -> str | None:
-    """The file of safetensors that has the language-model head, or may have it; None if there is none."""
-    for name in _FILES:
-        path = cached_file(backbone, name, _raise_exceptions_for_missing_entries=False)
-        if path is not None and name.endswith(".json"):
-            name = json.loads(Path(path).read_text(encoding="utf-8"))["weight_map"].get(_HEAD)
-            return None if name is None else cached_file(backbone, name)
-        if path is not None:
-            return str(path)
-    return None

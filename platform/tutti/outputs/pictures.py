@@ -130,6 +130,12 @@ def scatter_png(labels: np.ndarray, values: np.ndarray, names: Sequence[str], ti
     return _png(figure)
 
 
+def lengths_png(labels: np.ndarray, written: np.ndarray, names: Sequence[str], title: str) -> bytes:
+    """Lengths in characters of ``(rows,)`` texts over those of their labels: texts that end too early or never show."""
+    true, own = (np.array([len(text) for text in texts], dtype=np.float64) for texts in (labels, written))
+    return scatter_png(true, own, (), f"{title}, characters")
+
+
 def labels_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
     """A bar for each label, the commonest first: its F1, beside how many rows have it and how many were given it.
 
@@ -164,6 +170,7 @@ def predictions_png(kind: Kind, labels: np.ndarray, decided: np.ndarray, names: 
 _PICTURES: Mapping[str, Callable[[np.ndarray, np.ndarray, Sequence[str], str], bytes]] = {
     "confusion_matrix": confusion_matrix_png,
     "predicted_and_true": scatter_png,
+    "lengths": lengths_png,
     "scores_by_label": labels_png,
 }
 

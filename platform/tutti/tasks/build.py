@@ -10,19 +10,31 @@ from typing import get_args
 
 from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
-from tutti.config.metric_facts import KindName, kind_of
-from tutti.config.study import TEXTS, Cleaning, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
+from tutti.config.metric_facts import FACTS, KindName, kind_of
+from tutti.config.study import (
+    TEXTS,
+    Cleaning,
+    Columns,
+    FormatName,
+    LikeSample,
+    OwnMetric,
+    Split,
+    StudyConfig,
+    TaskConfig,
+)
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
+from tutti.tasks.layouts.instructions import Instructions
 from tutti.tasks.layouts.packed import unpacked_name
 from tutti.tasks.layouts.protocol import FileLayout, Layout
 from tutti.tasks.layouts.soft import SoftLabels
 from tutti.tasks.layouts.table import SUFFIXES, Table, column_names
 from tutti.tasks.layouts.tabs import lines_of
+from tutti.tasks.task import Generation
 
 
 def sample_ids_of(study: StudyConfig) -> dict[str, tuple[str, ...]]:
@@ -77,6 +89,9 @@ class TaskSpec:
             if there are any.
         weight: of its score in the study's.
         order: of its classes, from low to high, where the study file gives it.
+        generation: as of ``Task``.
+        max_train_samples, max_eval_samples: most rows of ``train``, and validation rows; None for all.
+        report_sets: by name, further files of questions, and the layouts that read them.
         plain_files: whether the sources are files; otherwise they are splits of a data set.
     """
 
@@ -96,6 +111,10 @@ class TaskSpec:
     group: str | None = None
     weight: float = 1.0
     order: tuple[str, ...] = ()
+    generation: Generation | None = None
+    report_sets: Mapping[str, tuple[str, Layout]] = field(default_factory=dict)
+    max_train_samples: int | None = None
+    max_eval_samples: int | None = None
 
     @property
     def kind(self) -> Kind:
@@ -108,6 +127,8 @@ class TaskSpec:
 
         JSON Lines for data sets, and for tables that are read but not written.
         """
+        if self.kind.generative:
+            return ".jsonl"
         suffix = _suffix(self.sources["train"]) if self.plain_files else ".jsonl"
         return ".jsonl" if isinstance(self.layout, Table) and suffix.lower() not in SUFFIXES else suffix
 
@@ -158,9 +179,30 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
             for extra in config.extra_train
         ),
         cleaning=config.cleaning,
-        plain_files=config.layout != "hub",
+        plain_files=config.dataset is None,
         group=group if group in TEXTS else None,
         order=config.ordered if isinstance(config.ordered, tuple) else (),
+        generation=_generation(config) if KINDS[config.kind].generative else None,
+        max_train_samples=config.max_train_samples,
+        max_eval_samples=config.max_eval_samples,
+        report_sets={
+            name: (each.file, Instructions(each.format, group=each.by)) for name, each in config.report_sets.items()
+        },
+    )
+
+
+def _generation(config: TaskConfig) -> Generation:
+    """How the texts of a task are written: at each evaluation where one of its metrics is of texts."""
+    needs = {FACTS[name].needs for name in config.report}
+    needs.add(config.metric.needs if isinstance(config.metric, OwnMetric) else FACTS[config.metric].needs)
+    at_evaluations = "texts" in needs if config.generate is None else config.generate
+    sets = config.report_sets
+    return Generation(
+        config.generation,
+        at_evaluations=at_evaluations,
+        chat=config.format == "chat",
+        report_sets={name: "evaluations" if each.decides else each.when for name, each in sets.items()},
+        decided_by=next((name for name, each in sets.items() if each.decides), None),
     )
 
 
@@ -195,6 +237,17 @@ def _layouts(name: str, config: TaskConfig, table: Table) -> tuple[Layout, Layou
             return glue, glue, glue.pair
         case "table":
             return table, plain, pair
+        case "instructions":
+            columns, defaults = config.columns, Columns()
+            own = {
+                ours: getattr(columns, ours)
+                for ours in ("text", "label")
+                if getattr(columns, ours) != getattr(defaults, ours)
+            }
+            instructions = Instructions(
+                config.format, config.dataset, config.subset, sample_ids=table.sample_ids, **own
+            )
+            return instructions, replace(instructions, dataset=None), False
         case "hub":
             assert config.dataset is not None
             return Hub(config.dataset, config.subset, table), plain, pair
@@ -250,6 +303,8 @@ def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
             return spec.layout.with_ids(str(file))
         case Hub():
             return spec.layout.columns.with_ids(str(file))
+        case Instructions():
+            return replace(spec.layout, dataset=None)
         case Competition() | Glue():
             suffixes = {_suffix(source) for source in spec.sources.values()}
             if _suffix(str(file)) in suffixes and not _has_header(file):

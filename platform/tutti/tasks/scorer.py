@@ -20,7 +20,7 @@ class Scorer:
     Attributes:
         kind: of the labels and predictions.
         function: takes labels, and decisions or outputs of the same rows; higher is better.
-        decides: whether ``function`` takes decisions; otherwise it takes the outputs themselves.
+        decides: whether ``function`` takes decisions, or texts; otherwise it takes the outputs themselves.
         scale_free: whether the score stays the same if all predictions are scaled and shifted alike.
         tuner: finds the decisions at which a model alone is scored, for kinds that are ``tuned_alone``.
     """
@@ -36,7 +36,7 @@ class Scorer:
         """The scorer of a task, by its own metric or another one."""
         metric = metric_of(task) if metric is None else metric
         function = partial(metric.score, outputs=task.outputs)
-        decides = metric.needs == "decisions"
+        decides = metric.needs in ("decisions", "texts")
         tuner = tuner_of(task, metric) if task.kind.tuned_alone else None
         return cls(task.kind, function, decides=decides, scale_free=metric.scale_free, tuner=tuner)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from os.path import normpath, relpath
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,28 @@ from tutti.config.metric_facts import FACTS, Needs
 from tutti.config.study import OwnMetric
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
+
+VOTED = "rouge_l"
+"""The metric by which texts vote where the study file names none of texts."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """How texts are written, in a task of texts.
+
+    Attributes:
+        settings: fields of ``transformers.GenerationConfig``.
+        at_evaluations: whether texts are written at each evaluation; otherwise once, by the best checkpoint.
+        chat: whether prompts are JSON lists of messages, for the chat template of the backbone's tokenizer.
+        report_sets: names of the sets of questions, with ``evaluations`` or ``end``, when they are answered.
+        decided_by: the set of questions whose accuracy is the score; None where the metric is.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    at_evaluations: bool = False
+    chat: bool = False
+    report_sets: Mapping[str, str] = field(default_factory=dict)
+    decided_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -29,6 +51,7 @@ class Task:
         report: names of metrics that are logged beside it.
         own_metric: where ``metric`` is the user's own; its file is the copy beside the study's prepared data.
         weight: of its score in the study's, see ``tutti.tasks.objective``.
+        generation: of a task of texts; None for others.
     """
 
     name: str
@@ -40,6 +63,7 @@ class Task:
     report: tuple[str, ...] = ()
     own_metric: OwnMetric | None = None
     weight: float = 1.0
+    generation: Generation | None = None
 
     def __post_init__(self) -> None:
         if not self.kind_name:
@@ -60,6 +84,14 @@ class Task:
         """Number of predicted values of a row: one for each of its names, or 1."""
         return len(self.names) or 1
 
+    @property
+    def as_voted(self) -> Task:
+        """The task as ensembles score it: by a metric of texts where its own is of the likelihood alone."""
+        if self.needs != "likelihood":
+            return self
+        of_texts = [name for name in self.report if FACTS[name].needs == "texts"]
+        return replace(self, metric=of_texts[0] if of_texts else VOTED)
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], folder: Path) -> Task:
         """The inverse of ``to_dict``, from JSON too, which has lists for tuples."""
@@ -67,7 +99,8 @@ class Task:
         if metric:
             metric = OwnMetric(**{**metric, "file": Path(normpath(folder.absolute() / metric["file"]))})
         listed = {"names": tuple(values["names"]), "report": tuple(values["report"])}
-        return cls(**{**values, **listed, "own_metric": metric})
+        generation = values["generation"] and Generation(**values["generation"])
+        return cls(**{**values, **listed, "own_metric": metric, "generation": generation})
 
     def to_dict(self, folder: Path) -> dict[str, Any]:
         """As JSON in a file of the folder, which may be moved with the study: it names a file relative to itself."""

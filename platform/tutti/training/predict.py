@@ -6,18 +6,56 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from tutti.data.batches import TokenRows
 from tutti.data.encode import EncodedPart
 from tutti.data.packing import Packing
 from tutti.modeling.model import MultiTaskModel
+from tutti.training.generate import generate
 from tutti.training.machine.gpu import without_asking_for_padding
 from tutti.training.machine.ranks import summed
 from tutti.training.machine.sharding import is_sharded, reshard
 
 
-def predict(model: MultiTaskModel, part: EncodedPart, **options: Any) -> np.ndarray:
-    """The outputs of the task's kind, float32, as of ``_predict``; of pairs with a swapped order the mean of both."""
+def likelihoods(model: MultiTaskModel, part: EncodedPart, **options: Any) -> np.ndarray:
+    """``(rows, 2)`` float32: the log-likelihood of each label of a task of texts, and its number of tokens.
+
+    Args:
+        options: as of ``predict``, without ``tokenizer``.
+    """
+    return _predict(model, part, **options)
+
+
+def answers(model: MultiTaskModel, part: EncodedPart, **options: Any) -> np.ndarray:
+    """``(rows,)`` bool: whether the likeliest answer to each question is the right one.
+
+    Answers are the first tokens of the part's targets, such as letters, and the likeliest is the one that the model
+    would write next of these.
+
+    Args:
+        options: as of ``predict``, without ``tokenizer``.
+    """
+    assert part.targets is not None
+    ids, starts, _ = part.flat
+    right = ids[starts[:-1] + part.targets]
+    choices = np.unique(right)
+    logits = _predict(model, part, choices=torch.from_numpy(choices.astype(np.int64)), **options)
+    return choices[logits.argmax(axis=1)] == right
+
+
+def predict(
+    model: MultiTaskModel, part: EncodedPart, *, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any
+) -> np.ndarray:
+    """The outputs of the task's kind, float32, as of ``_predict``; of pairs with a swapped order the mean of both.
+
+    Args:
+        tokenizer: of tasks of texts, whose outputs are written by it.
+    """
+    if model.tasks[options["task"]].kind.generative:
+        assert tokenizer is not None
+        kept = {name: options[name] for name in ("task", "device", "rank", "world") if name in options}
+        return generate(model, part, tokenizer=tokenizer, **kept)[0]
     outputs = _predict(model, part, **options)
     return outputs if part.swapped is None else (outputs + _predict(model, part.swapped, **options)) / np.float32(2)
 
@@ -34,8 +72,10 @@ def _predict(
     max_tokens: int | None = None,
     rank: int = 0,
     world: int = 1,
+    choices: torch.Tensor | None = None,
 ) -> np.ndarray:
-    """The outputs of the task's kind, float32, equal on every rank.
+    """The outputs of the task's kind, float32, equal on every rank; of texts ``(rows, 2)``: the log-likelihood of each
+    label, and its number of tokens.
 
     The output is in the order of the part's rows. Internally rows are sorted by length to reduce padding, or packed
     if the model ``packs``. Batches are distributed over ranks: with ``world`` > 1 every rank of the process group
@@ -44,8 +84,10 @@ def _predict(
     Args:
         batch_size: most rows of a batch, or most windows if rows have several; of packed rows their mean.
         max_tokens: most tokens of a batch, padding included; replaces ``batch_size`` if given.
+        choices: ``(choices,)`` tokens, whose logits after each prompt are the outputs, ``(rows, choices)``.
     """
     outputs_of, kind = model.tasks[task].outputs, model.head(task).kind
+    generative = model.tasks[task].kind.generative
     multiple = 8 if device.type == "cuda" else 1
     tokens = TokenRows(part, multiple=multiple, positions=model.positions)
     row_lengths = part.batch_lengths(apart=model.head(task).is_bi_encoder, multiple=multiple)
@@ -69,19 +111,25 @@ def _predict(
         else:
             padded_rows = rows if max_tokens is None or packing else _pad_batch(rows, lengths, max_tokens)
         batch = tokens.pad(padded_rows) if packing is None else tokens.pack(padded_rows, packing)
+        if generative and part.targets is not None:
+            batch["places"] = torch.from_numpy(part.targets[padded_rows])
+        if choices is not None:
+            batch["choices"] = choices
         inputs = {name: _copy_to(device, values) for name, values in batch.items()}
         with without_asking_for_padding(None if packing else batch["attention_mask"], device):
             own_outputs.append(model(task, **inputs).float()[: len(rows)])
         own_rows.append(rows)
     model.train(training)
     reshard(model)
-    outputs = torch.zeros(len(part.ids), outputs_of, device=device)
+    width = len(choices) if choices is not None else 2 if generative else outputs_of
+    outputs = torch.zeros(len(part.ids), width, device=device)
     if own_rows:
-        predicted = kind.predict(torch.cat(own_outputs), outputs_of)
+        raw = torch.cat(own_outputs)
+        predicted = raw if choices is not None else kind.predict(raw, outputs_of)
         outputs[torch.from_numpy(np.concatenate(own_rows)).to(device)] = predicted
     # Each row is filled by one rank and 0 on all others.
     gathered = (summed(outputs) if world > 1 else outputs).cpu().numpy()
-    return gathered.reshape(model.tasks[task].kind.shape(len(gathered), outputs_of))
+    return gathered if generative else gathered.reshape(model.tasks[task].kind.shape(len(gathered), outputs_of))
 
 
 def _copy_to(device: torch.device, values: torch.Tensor) -> torch.Tensor:
@@ -119,3 +167,8 @@ def _pad_batch(rows: np.ndarray, lengths: np.ndarray, max_tokens: int) -> np.nda
     step = -(-most // 8)
     size = min(-(-len(rows) // step) * step, most)
     return np.append(rows, np.full(size - len(rows), rows[-1]))
+
+
+def are_finite(outputs: np.ndarray) -> bool:
+    """Whether all outputs are finite numbers, or texts."""
+    return outputs.dtype == object or bool(np.isfinite(outputs).all())

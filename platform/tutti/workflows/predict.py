@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from tutti.config.recipe import Recipe
     from tutti.config.study import StudyConfig
-    from tutti.orchestration.after.inference import Checkpoint, Slots
+    from tutti.orchestration.after.encodings import Checkpoint
+    from tutti.orchestration.after.inference import Slots
     from tutti.outputs.submission.predictions import Shards, TaskVote
     from tutti.tasks.build import TaskSpec
     from tutti.tasks.layouts.protocol import FileLayout
@@ -59,7 +60,7 @@ class Input:
 
     def shards(self, size: int, *, skip: set[int]) -> Iterator[tuple[int, DataFrame]]:
         """Yields the number and the cleaned rows of each shard that is not in ``skip``."""
-        from tutti.data.prepare import clean_rows
+        from tutti.data.clean import clean_rows
 
         for number, rows in enumerate(_of_size(self.layout.blocks(str(self.file), rows=size), size)):
             if number not in skip:
@@ -240,7 +241,7 @@ def chosen_members(studies: Mapping[str, StudyBase], task: Task, name: str, reci
         StudyError: if the banks lack what the election needs, or a member's weights are missing.
     """
     from tutti.modeling.checkpoint import read_metadata
-    from tutti.orchestration.after.inference import Checkpoint
+    from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import weights_of
     from tutti.outputs.election.members import elect
     from tutti.outputs.submission.predictions import TaskVote, needed_voters
@@ -287,7 +288,7 @@ def _single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predic
     import numpy as np
 
     from tutti.modeling.checkpoint import read_metadata
-    from tutti.orchestration.after.inference import Checkpoint
+    from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import check_predicts
     from tutti.outputs.submission.predictions import TaskVote
 
@@ -316,7 +317,7 @@ class FramePredictor:
         from tutti.orchestration.after.inference import LocalPredictor
 
         self._study, self._task, self._vote = study, task, predictors.vote
-        self._local = LocalPredictor(predictors.checkpoints, training=predictors.training)
+        self._local = LocalPredictor(predictors.checkpoints, task, training=predictors.training)
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         """``Vote.predict``. The rows are read like those of a Parquet file, so that its layout applies to them."""
@@ -334,6 +335,6 @@ class FramePredictor:
             new_rows = read_input(self._study.config, self._task, file)
             tables = []
             for _, shard in new_rows.shards(SHARD, skip=set()):
-                predicted = self._local.predict(shard, self._task.name)
+                predicted = self._local.predict(shard)
                 tables.append(self._vote.table(shard["id"].tolist(), predicted).to_pandas())
         return concat(tables).set_index(rows.index)

@@ -8,6 +8,7 @@ from tutti.modeling.kinds.classes import ClassesHead
 from tutti.modeling.kinds.labels import LabelsHead
 from tutti.modeling.kinds.ordered import CornHead, OrderedValueHead
 from tutti.modeling.kinds.protocol import HeadKind
+from tutti.modeling.kinds.text import TextHead
 from tutti.modeling.kinds.values import ValuesHead
 
 _ORDERED: Mapping[str, HeadKind] = {"softmax": ClassesHead(), "regression": OrderedValueHead(), "corn": CornHead()}
@@ -16,6 +17,7 @@ _HEADS: Mapping[str, HeadKind] = {
     "labels": LabelsHead(),
     "value": ValuesHead(),
     "values": ValuesHead(),
+    "text": TextHead(),
 }
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from tutti.config.study import Resources
 from tutti.errors import ClusterError, Fault, TrialError, TrialMemoryError, TuttiError, first_line
+from tutti.orchestration.after.encodings import Checkpoint, Encodings
 from tutti.orchestration.worker.cpus import private_cpus
 from tutti.orchestration.worker.memory import is_out_of_memory
-from tutti.records import TextLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,19 +31,6 @@ not depend on the number of workers."""
 MAX_TOKENS = {"cpu": 1024, "cuda": 32768}  # per batch, with padding: fits a core's caches, or occupies a GPU
 _WITHOUT_TRIAL_REMEDY = "take the trial out of the recipe with `members: {filter: }`, or name another --checkpoint"
 _JOBS_PER_WORKER = 2  # in flight, so that no worker is idle while the next shard is tokenized
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint to predict with.
-
-    Attributes:
-        folder: visible to every node.
-        limit: of the tokens of a row in training.
-    """
-
-    folder: Path
-    limit: TextLimit
 
 
 @dataclass(frozen=True)
@@ -80,6 +67,7 @@ class Predictor:
         self._folders = dict(folders)
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._models: dict[int, Any] = {}
+        self._tokenizers: dict[int, Any] = {}
 
     def load(self, training: Mapping[str, Any]) -> str:
         """Loads the checkpoints and returns the precision in which this worker is fastest: bf16, fp16 or float32.
@@ -108,7 +96,7 @@ class Predictor:
         precision: str,
         swapped: pa.Table | None = None,
     ) -> np.ndarray:
-        """Predicts ``(rows, classes)`` float32 probabilities, or ``(rows,)`` values, in the order of the rows.
+        """Predicts ``(rows, classes)`` float32 probabilities, or ``(rows,)`` values or texts, in the order of the rows.
 
         In float32 if one of them is not finite in another precision. With ``swapped`` pairs, the mean of both orders.
 
@@ -119,6 +107,7 @@ class Predictor:
         from tutti.data.encode import part_of
         from tutti.data.known_tokens import check_known
         from tutti.modeling.layers import token_types, tokens
+        from tutti.training.predict import are_finite
 
         rows, model = np.arange(encoded.num_rows), self._model(number)
         part = part_of(rows, encoded, pad_token_id=pad_token_id, swapped=swapped)
@@ -132,7 +121,7 @@ class Predictor:
         )
         for each in dict.fromkeys((precision, "float32")):
             predictions = self._predict(number, task, part, each)
-            if np.isfinite(predictions).all():
+            if are_finite(predictions):
                 return predictions
         what = f"what {self._folders[number]} predicts"
         raise TrialError(Fault(what, "be finite", "NaN or infinity", _WITHOUT_TRIAL_REMEDY))
@@ -141,11 +130,20 @@ class Predictor:
         from tutti.training.machine.precision import autocast
         from tutti.training.predict import predict
 
+        tokenizer = self._tokenizer(number) if self._model(number).tasks[task].kind.generative else None
         model, max_tokens = self._model(number), MAX_TOKENS[self._device.type]
         while True:
             try:
                 with autocast(self._device, precision):
-                    return predict(model, part, task=task, batch_size=1, device=self._device, max_tokens=max_tokens)
+                    return predict(
+                        model,
+                        part,
+                        task=task,
+                        tokenizer=tokenizer,
+                        batch_size=1,
+                        device=self._device,
+                        max_tokens=max_tokens,
+                    )
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -153,6 +151,13 @@ class Predictor:
                     max_tokens //= 2
                 else:
                     self._make_room(number, error)
+
+    def _tokenizer(self, number: int) -> Any:
+        from tutti.data.encode import load_tokenizer
+
+        if number not in self._tokenizers:
+            self._tokenizers[number] = load_tokenizer(str(self._folders[number]))
+        return self._tokenizers[number]
 
     def _model(self, number: int) -> Any:
         """The checkpoint's model. If memory does not hold it beside the loaded ones, it takes the place of some."""
@@ -177,68 +182,33 @@ class Predictor:
         del self._models[oldest]
 
 
-class Encodings:
-    """How rows are tokenized for checkpoints: those with equal tokenizers and equal limits share one encoding.
-
-    Attributes:
-        keys: the key of each checkpoint's encoding.
-    """
-
-    def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
-        from tutti.data.encode import encoding_key, load_tokenizer
-
-        self.keys: list[str] = []
-        self._tokenizers: dict[str, tuple[Any, TextLimit]] = {}
-        for checkpoint in checkpoints:
-            tokenizer = load_tokenizer(str(checkpoint.folder))
-            self.keys.append(encoding_key(tokenizer, checkpoint.limit))
-            self._tokenizers.setdefault(self.keys[-1], (tokenizer, checkpoint.limit))
-
-    def of(self, checkpoint: int) -> tuple[str, int]:
-        """The key of a checkpoint's encoding, and the id of its padding token."""
-        key = self.keys[checkpoint]
-        return key, self._tokenizers[key][0].pad_token_id
-
-    def encoded(self, rows: DataFrame) -> Iterator[tuple[str, tuple[pa.Table, pa.Table | None]]]:
-        """The key of each encoding, and the rows in it, with those of pairs in the other order where it swaps them."""
-        import pyarrow as pa
-
-        from tutti.data.encode import encode_rows, swapped
-
-        texts = pa.table({name: pa.array(rows[name], pa.string()) for name in ("text", "text_b") if name in rows})
-        other = swapped(texts) if "text_b" in texts.column_names else None
-        for key, (tokenizer, limit) in self._tokenizers.items():
-            first = encode_rows(texts, tokenizer=tokenizer, limit=limit)
-            swaps = other is not None and limit.swap
-            yield key, (first, encode_rows(other, tokenizer=tokenizer, limit=limit) if swaps else None)
-
-
 class LocalPredictor:
     """Predicts with checkpoints in this process, without Ray; they stay loaded as far as memory holds them.
 
     Args:
+        task: that they predict.
         training: as in ``predict_shards``.
 
     Raises:
         StorageError, BackboneError, TrialMemoryError: as ``Predictor.load`` does.
     """
 
-    def __init__(self, checkpoints: Sequence[Checkpoint], *, training: Mapping[str, Any]) -> None:
+    def __init__(self, checkpoints: Sequence[Checkpoint], task: Task, *, training: Mapping[str, Any]) -> None:
         import torch
 
-        self._checkpoints, self._encodings = range(len(checkpoints)), Encodings(checkpoints)
+        self._checkpoints, self._encodings = range(len(checkpoints)), Encodings(checkpoints, task)
         folders = {number: checkpoints[number].folder for number in self._checkpoints}
         self._predictor = Predictor(folders, torch.get_num_threads())
-        self._precision = self._predictor.load(training)
+        self._precision, self._task = self._predictor.load(training), task.name
 
-    def predict(self, shard: DataFrame, task: str) -> list[np.ndarray]:
+    def predict(self, shard: DataFrame) -> list[np.ndarray]:
         """The predictions of every checkpoint for one shard, as ``Predictor.predict`` returns and raises them."""
         encoded = dict(self._encodings.encoded(shard))
         found = []
         for checkpoint in self._checkpoints:
             key, pad = self._encodings.of(checkpoint)
             first, other = encoded[key]
-            found.append(self._predictor.predict(checkpoint, task, first, pad, self._precision, other))
+            found.append(self._predictor.predict(checkpoint, self._task, first, pad, self._precision, other))
         return found
 
 
@@ -293,7 +263,7 @@ def predict_shards(
         fastest = set(ray.get([worker.load.remote(training) for worker in workers]))
         precision = precision or (fastest.pop() if len(fastest) == 1 else "float32")
         started(precision)
-        queue = _Queue(shards, checkpoints, ranges)
+        queue = _Queue(shards, checkpoints, ranges, task)
         running: dict[Any, tuple[int, _Shard, int]] = {}  # by result: worker, shard, checkpoint
         while True:
             loads = [sum(owner == number for owner, _, _ in running.values()) for number in range(len(workers))]
@@ -340,9 +310,13 @@ class _Queue:
     """
 
     def __init__(
-        self, shards: Iterable[tuple[int, DataFrame]], checkpoints: Sequence[Checkpoint], ranges: Sequence[range]
+        self,
+        shards: Iterable[tuple[int, DataFrame]],
+        checkpoints: Sequence[Checkpoint],
+        ranges: Sequence[range],
+        task: Task,
     ) -> None:
-        self.encodings = Encodings(checkpoints)
+        self.encodings = Encodings(checkpoints, task)
         self._shards = iter(shards)
         self._ranges = ranges
         self._worker_counts = [sum(number in numbers for numbers in ranges) for number in range(len(checkpoints))]

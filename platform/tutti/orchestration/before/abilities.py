@@ -12,6 +12,7 @@ from tutti.config.possible import possible_values, stages_of
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
 from tutti.errors import ConfigError, Fault, TrialError
+from tutti.tasks.kinds.registry import KINDS
 
 _PROBE = "a b c d"  # a text that a backbone is tried on
 
@@ -132,6 +133,7 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
             rule = f"not be {pooling}, since the tokenizer of {study.backbone} {why}"
             faults.append(Fault(key, rule, str(pooling), "use mean"))
     faults += _head_faults(study, abilities)
+    faults += _text_faults(study, abilities)
     for key, targets in possible_values(study, "lora_targets"):
         for name in targets.replace(",", " ").split() if isinstance(targets, str) else targets or ():
             if abilities.linear_names and name not in abilities.linear_names:
@@ -144,6 +146,25 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
         faults += _unsupported(study, abilities)
     if faults:
         raise ConfigError(*faults)
+
+
+def _text_faults(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
+    """The faults of tasks of texts: an encoder, prompts and targets that are too long together, wrong settings."""
+    from tutti.training.generate import generation_config
+
+    tasks = {name: task for name, task in study.tasks.items() if KINDS[task.kind].generative}
+    for name, task in tasks.items():
+        if not abilities.decoder:
+            rule, remedy = "be a decoder, which writes texts", "name one, such as a Qwen or Llama"
+            yield Fault("backbone", f"{rule}, for the task {name}", f"{study.backbone}, an encoder", remedy)
+        try:
+            generation_config(task.generation, where=f"tasks.{name}.generation")
+        except ConfigError as error:
+            yield from error.faults
+    (source, longest), (target, most) = (_highest(study, name) for name in ("max_length", "target_max_len"))
+    if tasks and abilities.positions is not None and longest + most > abilities.positions:
+        rule = f"be at most {abilities.positions} together, the positions that the backbone {study.backbone} has"
+        yield Fault(f"{source} and {target}", rule, f"{longest} and {most}", "lower one of them")
 
 
 def _head_faults(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:

@@ -13,6 +13,8 @@ import numpy as np
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import TrialFolder, fold_name
+from tutti.data.prepared import is_predicted
+from tutti.ensembling.methods.registry import plain_vote
 from tutti.errors import StorageError
 from tutti.records import CheckpointRecord, Usage
 from tutti.tasks.objective import study_score
@@ -116,7 +118,7 @@ def fine_tune_folds(
 
     def combine() -> dict[str, float]:
         predictions.update(_combined(fold_bank, tasks, parts, folds, count))
-        return {task.name: _score(task, predictions[task.name]["validation"]) for task in tasks}
+        return {task.name: _score(task, predictions[task.name]["validation"], complete) for task in tasks}
 
     task_scores = from_rank_zero(combine)
     score = study_score(task_scores, tasks)
@@ -188,19 +190,22 @@ def _combined(
         combined[task.name] = {}
         validation_folds = folds[task.name][folds[task.name] >= 0]
         for name, part in parts[task.name].items():
-            if name == "train":
+            if not is_predicted(name):
                 continue
             by_fold = [fold_bank.predictions(fold_name(fold), task.name, name).outputs for fold in range(count)]
             if name == "validation":
-                outputs = np.empty((len(part.ids), *by_fold[0].shape[1:]), dtype=np.float32)
+                outputs = np.empty((len(part.ids), *by_fold[0].shape[1:]), dtype=by_fold[0].dtype)
                 for fold, of_fold in enumerate(by_fold):
                     outputs[validation_folds == fold] = of_fold
             else:
-                outputs = np.stack(by_fold).mean(axis=0, dtype=np.float64).astype(np.float32)
+                outputs = plain_vote(task, np.stack(by_fold))
             combined[task.name][name] = Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels)
     return combined
 
 
-def _score(task: Task, predictions: Predictions) -> float:
+def _score(task: Task, predictions: Predictions, folds: Sequence[CheckpointRecord]) -> float:
+    """The score of the out-of-fold rows; of a metric of the likelihood, which these do not have, the folds' mean."""
+    if task.needs == "likelihood":
+        return float(np.mean([record.task_scores[task.name] for record in folds]))
     assert predictions.labels is not None
     return Scorer.of(task).score(predictions.labels, predictions.outputs)

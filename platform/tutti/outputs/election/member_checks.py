@@ -26,14 +26,18 @@ _SHOWN = 10  # faults of one kind that one message lists
 
 def unsuitable_tasks(tasks: Sequence[Task], method: str) -> Iterator[Fault]:
     """A fault for each task whose predictions the method cannot combine."""
-    if method != "auto" and not METHODS[method].values:
-        able = [name for name, entry in METHODS.items() if entry.values]
-        for task in tasks:
-            if not task.kind.probabilistic:
-                rule, got = "combine what the task's labels are", f"{task.name}, whose labels are numbers"
-                yield Fault(
-                    f"the method {method}", rule, got, f"name one of {', '.join(['auto', *able])} in the recipe"
-                )
+    if method == "auto":
+        return
+    for task in tasks:
+        if task.kind.generative:
+            able, what = [name for name, entry in METHODS.items() if entry.texts], "texts"
+        elif not task.kind.probabilistic:
+            able, what = [name for name, entry in METHODS.items() if entry.values], "numbers"
+        else:
+            continue
+        if method not in able:
+            rule, got = "combine what the task's labels are", f"{task.name}, whose labels are {what}"
+            yield Fault(f"the method {method}", rule, got, f"name one of {', '.join(['auto', *able])} in the recipe")
 
 
 def owner_of(key: str) -> str:

@@ -184,6 +184,8 @@ def elect(
             other rows or classes; or if the method cannot combine a task's kind.
         StorageError: if the bank cannot be read.
     """
+    by_likelihood = {task.name for task in tasks if task.needs == "likelihood"}
+    tasks = [task.as_voted for task in tasks]
     records = bank.records()
     if not records:
         more = f"run `tutti tune --resume --trials +4` on the study file of {study} where all have failed"
@@ -233,7 +235,13 @@ def elect(
 
     elected = {
         task.name: _elected(
-            ballots[task.name], task, candidates[task.name], rule, partial(others_of, task.name), weights
+            ballots[task.name],
+            task,
+            candidates[task.name],
+            rule.model_copy(update={"by": "task"}) if task.name in by_likelihood else rule,
+            partial(others_of, task.name),
+            weights,
+            rescored=task.name in by_likelihood,
         )
         for task in tasks
     }
@@ -277,7 +285,20 @@ def _elected(
     rule: Rule,
     others: Callable[[], Sequence[Ballot]],
     weights: Mapping[str, float],
+    *,
+    rescored: bool = False,
 ) -> Elected:
+    """A task's ensemble.
+
+    Args:
+        rescored: whether members stand by their score in the vote's metric, as trials had another one.
+    """
+    if rescored:
+        scores = ballot.scores.tolist()
+        records = [
+            replace(record, task_scores={**record.task_scores, task.name: score})
+            for record, score in zip(records, scores, strict=True)
+        ]
     by_task = rule.by == "task"
     auto = auto_methods(task.kind, texts=ballot.texts)
     procedure = Procedure(
@@ -316,7 +337,7 @@ def _stacked_votes(
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """Ids, labels and stacked votes of some checkpoints, checked to be for the same rows and classes."""
     first = bank.predictions(keys[0], task.name, part)
-    stacked = np.empty((len(keys), *task.kind.shape(len(first.ids), task.outputs)), dtype=np.float32)
+    stacked = np.empty((len(keys), *task.kind.shape(len(first.ids), task.outputs)), dtype=first.outputs.dtype)
     for index, key in enumerate(keys):
         predictions = first if index == 0 else bank.predictions(key, task.name, part)
         what, remedy = f"trial {key}, {task.name}/{part}", AGAIN

@@ -26,6 +26,7 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
     Args:
         rows: the number of rows by test part.
     """
+    task = task.as_voted
     ballot, ensemble = elected.ballot, elected.ensemble
     score = single = gain = calibration = None
     if ballot.texts >= MIN_TEXTS_NESTED:

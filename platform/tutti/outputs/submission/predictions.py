@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from tutti.ensembling.methods.protocol import Weighted
+from tutti.ensembling.methods.registry import plain_vote
 from tutti.ensembling.procedure import Ensemble
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import below_file_fault, resolved, storage_faults, strays, strays_of, whole_file, write_whole
@@ -51,7 +52,8 @@ class TaskVote:
     calibrated: bool = False
 
     def table(self, ids: Sequence[str], predictions: Sequence[np.ndarray]) -> pa.Table:
-        """Columns id, label or labels, confidence and ``p_NAME`` for each class or label; or id and the numbers.
+        """Columns id, label or labels, confidence and ``p_NAME`` for each class or label; or id and the numbers; or id,
+        text and agreement, the share of members who write this very text.
 
         Confidence is a class's own probability, and of several labels that of the least certain decision. A single
         number is called ``value``, several are called as in the task.
@@ -60,15 +62,20 @@ class TaskVote:
             predictions: by checkpoint, its float32 outputs.
         """
         members = 1 if self.ensemble is None else len(self.ensemble.voters)
-        votes = np.zeros((members, *predictions[0].shape), dtype=np.float32)
+        votes = np.zeros((members, *predictions[0].shape), dtype=predictions[0].dtype)
         for member, indices in self.groups.items():
             if len(indices) == 1:
                 votes[member] = predictions[indices[0]]
-            else:  # the mean over folds, as the bank holds it
-                votes[member] = np.stack([predictions[index] for index in indices]).mean(axis=0, dtype=np.float64)
+            else:  # the vote of the folds, as the bank holds it
+                votes[member] = plain_vote(self.task, np.stack([predictions[index] for index in indices]))
         combined = votes[0] if self.ensemble is None else self.ensemble.combine(votes)
         id_column = pa.array(list(ids), pa.string())
         kind, names = self.task.kind, self.task.names
+        if kind.generative:
+            same = (votes == combined).mean(axis=0, dtype=np.float32)
+            return pa.table(
+                [id_column, pa.array(combined.tolist(), pa.string()), same], names=["id", "text", "agreement"]
+            )
         if not kind.probabilistic:
             by_column = np.ascontiguousarray(combined.reshape(len(combined), -1).T)
             numbers = dict(zip(names or ("value",), map(pa.array, by_column), strict=True))

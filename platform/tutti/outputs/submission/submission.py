@@ -210,7 +210,7 @@ def _label_faults(what: str, task: Task, rows: int, labels: Sequence[Item]) -> I
     several = [label for label in labels if isinstance(label, Mapping)]
     plain = [label for label in labels if not isinstance(label, Mapping)] if len(several) < len(labels) else []
     numbers: list[str | float] = [value for label in several for value in label.values()]
-    if not task.kind.probabilistic:
+    if not (task.kind.probabilistic or task.kind.generative):
         numbers += plain
     if invalid := {str(value) for value in numbers if isinstance(value, str) or not math.isfinite(value)}:
         yield Fault(what, "hold only finite numbers", _some(invalid), _AGAIN)

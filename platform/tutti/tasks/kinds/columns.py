@@ -8,7 +8,7 @@ from pandas import DataFrame, Series
 
 
 def label_array(column: pa.ChunkedArray) -> np.ndarray:
-    """``(rows,)`` int64 or float32 of a column of labels, or ``(rows, k)`` float32 of one of lists."""
+    """``(rows,)`` int64, float32 or str objects of a column of labels, or ``(rows, k)`` float32 of one of lists."""
     if pa.types.is_integer(column.type):
         return column.to_numpy().astype(np.int64)
     if not pa.types.is_list(column.type):
@@ -25,15 +25,16 @@ def label_column(labels: np.ndarray) -> pa.Array:
 
 
 def in_frame(rows: DataFrame, labels: np.ndarray) -> DataFrame:
-    """The rows with these labels in the column ``label``: a number for each row, or an array."""
-    column = Series(list(labels), rows.index, dtype=object) if labels.ndim > 1 else labels
+    """The rows with these labels in the column ``label``: a number or text for each row, or an array."""
+    column = Series(list(labels), rows.index, dtype=object) if labels.ndim > 1 or labels.dtype == object else labels
     return rows.assign(label=column)
 
 
 def of_frame(rows: DataFrame) -> np.ndarray:
     """The labels that ``in_frame`` put there, in the shape of their kind."""
     column = rows["label"]
-    return np.stack(column.tolist()) if column.dtype == object and len(column) else column.to_numpy()
+    has_arrays = column.dtype == object and len(column) and not isinstance(column.iloc[0], str)
+    return np.stack(column.tolist()) if has_arrays else column.to_numpy()
 
 
 def as_targets(labels: np.ndarray, outputs: int) -> np.ndarray:

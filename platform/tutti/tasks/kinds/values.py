@@ -23,6 +23,7 @@ class Values:
     name: ClassVar[str] = "values"
     probabilistic: ClassVar[bool] = False
     exclusive: ClassVar[bool] = False
+    generative: ClassVar[bool] = False
     tuned_alone: ClassVar[bool] = False
     needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "predicted_and_true"
@@ -52,7 +53,7 @@ class Values:
 
     def indicators(self, labels: np.ndarray) -> np.ndarray:
         """The tenths of each column's values."""
-        return np.hstack([_tenths(column) for column in columns(labels).T])
+        return np.hstack([tenths(column) for column in columns(labels).T])
 
     def shape(self, rows: int, outputs: int) -> tuple[int, ...]:
         return rows, outputs
@@ -211,7 +212,7 @@ def _constant(where: str, values: np.ndarray, remedy: str) -> Iterator[Fault]:
         yield Fault(where, "have labels that differ, to learn from", got, remedy)
 
 
-def _tenths(values: np.ndarray) -> np.ndarray:
+def tenths(values: np.ndarray) -> np.ndarray:
     """``(rows, tenths)`` float32: 1 in the tenth of each value, equal values in one; 0 where it is missing."""
     from scipy.stats import rankdata  # slow to import
 

@@ -48,7 +48,7 @@ class Hub:
 
     def fingerprint(self, source: str) -> str:
         # Not the library's fingerprint, which for a folder depends on its path and date.
-        data = self._load(source)
+        data = self.loaded(source)
         names = [name for name in self._wanted(labelled=True) if name in data.column_names]
         digest = hashlib.sha256(json.dumps(self._class_order(data)).encode())  # rows hold indices of classes
         for row in data.select_columns(names):
@@ -56,7 +56,7 @@ class Hub:
         return digest.hexdigest()
 
     def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
-        data = self._load(source)
+        data = self.loaded(source)
         names, wanted = self.columns.names(labelled=labelled), self._wanted(labelled=labelled)
         raise_any([*self._date_faults(source, data, wanted)], origin=self.origin(source))
         # pandas reads single columns, and has names of its own for those without one, such as "Unnamed: 0".
@@ -79,7 +79,7 @@ class Hub:
                 yield Fault(f"{self.origin(source)}, column {column.name!r}", "hold texts", "dates", remedy)
 
     def class_order(self, source: str) -> tuple[str, ...]:
-        return self._class_order(self._load(source))
+        return self._class_order(self.loaded(source))
 
     def _class_order(self, data: Dataset) -> tuple[str, ...]:
         return tuple(_class_names(data, self.columns.label) or ()) if self.columns.label in data.features else ()
@@ -88,7 +88,7 @@ class Hub:
         return ()
 
     def further_columns(self, source: str) -> dict[str, Sequence[object]]:
-        data = self._load(source)
+        data = self.loaded(source)
         used = self._wanted(labelled=True)
         plain = [name for name, feature in data.features.items() if getattr(feature, "dtype", None) in _PLAIN]
         return {name: list(data[name]) for name in plain if name not in used}
@@ -154,7 +154,8 @@ class Hub:
     def _is_saved(self) -> bool:
         return any((Path(self.dataset) / file).is_file() for file in ("dataset_dict.json", "state.json"))
 
-    def _load(self, split: str) -> Dataset:
+    def loaded(self, split: str) -> Dataset:
+        """The rows of a split; raises TaskFileError where they cannot be loaded."""
         import datasets  # slow to import
 
         try:

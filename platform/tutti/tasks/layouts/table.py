@@ -92,7 +92,7 @@ class Table(FileSource):
         layout = self if labelled else self.with_ids(source)
         names = layout.names(labelled=labelled)
         wanted = {*self.wanted(names), *filter(None, [layout.absent])}
-        columns, places, place = next(_blocks(source, None, wanted=wanted))
+        columns, places, place = next(table_blocks(source, None, wanted=wanted))
         names = without_id(names, columns) if labelled else names
         return frame_of(columns, names, self, origin=source, places=places, place=place, check=check)
 
@@ -100,7 +100,7 @@ class Table(FileSource):
         known = self.wanted(self.names(labelled=True))
         further = {*column_names(source, wanted=known)} - known - {""}
         try:
-            columns = next(_blocks(source, None, wanted=further | known))[0] if further else {}
+            columns = next(table_blocks(source, None, wanted=further | known))[0] if further else {}
         except TaskFileError:  # rows of JSON Lines that lack some of these keys
             return {}
         return {name: columns[name] for name in columns if name in further}
@@ -109,7 +109,7 @@ class Table(FileSource):
         first, names = 0, self.names(labelled=False)
         wanted = {*self.wanted(names), *filter(None, [self.absent])}
         options: dict[str, Any] = {"origin": source, "unique": False}
-        for columns, places, place in _blocks(source, rows, wanted=wanted):
+        for columns, places, place in table_blocks(source, rows, wanted=wanted):
             yield frame_of(columns, names, self, places=places, place=place, first_row=first, **options)
             first += len(places)
 
@@ -133,7 +133,7 @@ class Table(FileSource):
         names = [name for name in column_names(source, wanted=known) if name not in used]
 
         def cells(name: str) -> Iterator[tuple[Sequence[Any], int]]:
-            for columns, places, _ in _blocks(source, _ROWS, wanted={name, *known}):
+            for columns, places, _ in table_blocks(source, _ROWS, wanted={name, *known}):
                 yield columns.get(name, ()), len(places)
 
         return id_columns(names, sample_ids=self.sample_ids, cells=cells)
@@ -199,7 +199,7 @@ def column_names(source: str, *, wanted: Set[str] = frozenset()) -> list[str]:
     Raises:
         TaskFileError: where the file cannot be read.
     """
-    return list(next(_blocks(source, 1, wanted=wanted), ({}, [], ""))[0])
+    return list(next(table_blocks(source, 1, wanted=wanted), ({}, [], ""))[0])
 
 
 def without_id(names: Mapping[str, str], table: Collection[str]) -> dict[str, str]:
@@ -312,7 +312,7 @@ def _format(source: str) -> str:
     return suffix
 
 
-def _blocks(source: str, limit: int | None, *, wanted: Set[str]) -> Iterator[Block]:
+def table_blocks(source: str, limit: int | None, *, wanted: Set[str]) -> Iterator[Block]:
     """Blocks of so many rows, or one block of all; a table without rows gives one empty block.
 
     Each row of JSON has all of the keys ``wanted`` that any row before it or of its block has, and the first one those

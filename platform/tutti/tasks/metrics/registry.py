@@ -12,7 +12,7 @@ import numpy as np
 
 from tutti.config.metric_facts import FACTS, Facts, classes_fault, kind_fault
 from tutti.errors import ConfigError
-from tutti.tasks.metrics import decisions, probabilities, values
+from tutti.tasks.metrics import decisions, probabilities, texts, values
 
 
 class Function(Protocol):
@@ -34,8 +34,8 @@ class Metric(Facts):
 
         Args:
             labels: ``(rows,)`` class indices or values, or ``(rows, k)`` with NaN for missing labels.
-            predicted: what the metric ``needs``: decisions like the labels, probabilities ``(rows, outputs)``, or
-                values like the labels.
+            predicted: what the metric ``needs``: decisions, values or texts like the labels, probabilities
+                ``(rows, outputs)``, or likelihoods ``(rows, 2)``.
             outputs: number of classes, labels or values per row.
 
         Raises:
@@ -49,7 +49,8 @@ class Metric(Facts):
 
 
 def _with_function(facts: Facts) -> Metric:
-    module = {"decisions": decisions, "probabilities": probabilities, "values": values}[facts.needs]
+    modules = {"decisions": decisions, "probabilities": probabilities, "values": values, "texts": texts}
+    module = modules["texts" if facts.needs == "likelihood" else facts.needs]
     function = getattr(module, facts.function or facts.name)
     compute = partial(values.mean_over_columns, column=function) if module is values else function
     return Metric(**vars(facts), compute=partial(compute, **facts.options))
@@ -64,6 +65,7 @@ _LOGGED: Mapping[str, tuple[str, ...]] = {
     "labels": ("macro_f1", "roc_auc"),
     "value": ("pearson", "spearman"),
     "values": ("rmse", "pearson"),
+    "text": ("perplexity",),
 }
 
 

@@ -24,7 +24,7 @@ def study_loss(
 
     Args:
         parts: the validation rows of each task.
-        outputs: the predictions for them.
+        outputs: the predictions for them, of texts the likelihoods of their labels.
         scales: units in which errors of numbers count, the spread of the training labels, so that these compare with
             other tasks.
     """
@@ -32,10 +32,56 @@ def study_loss(
     for task in tasks:
         predicted, labels = outputs[task.name], parts[task.name].labels
         assert labels is not None
+        if task.kind.generative:
+            losses[task.name] = token_loss(predicted)
+            continue
         if not task.kind.probabilistic:
             predicted, labels = predicted / scales[task.name], labels / scales[task.name]
         losses[task.name] = task.kind.loss(predicted, labels)
     return study_score(losses, tasks)
+
+
+def token_loss(likelihoods: np.ndarray) -> float:
+    """The mean negative log-likelihood of a token, of ``(rows, 2)`` as of ``tutti.training.predict.likelihoods``."""
+    total, tokens = likelihoods.sum(axis=0, dtype=np.float64)
+    return float(-total / max(tokens, 1))
+
+
+def measure_texts(
+    task: Task, part: EncodedPart, likelihoods: np.ndarray, texts: np.ndarray | None
+) -> tuple[float, dict[str, float]]:
+    """As ``measure``, of a task of texts.
+
+    Args:
+        likelihoods: ``(rows, 2)``, of the labels.
+        texts: ``(rows,)``, what the model wrote; None where it wrote nothing.
+    """
+    labels, score = part.labels, float("nan")
+    assert labels is not None
+    values = {f"{task.name}/loss": token_loss(likelihoods)}
+    for metric in [metric_of(task), *(METRICS[name] for name in {*metrics_to_log(task.kind_name), *task.report})]:
+        given = likelihoods if metric.needs == "likelihood" else texts
+        if given is None or f"{task.name}/{metric.name}" in values:
+            continue
+        own = metric.score(labels, given, outputs=task.outputs)
+        score = own if metric.name == task.metric else score
+        values[f"{task.name}/{metric.name}"] = metric.raw(own)
+    return score, values
+
+
+def measure_answers(part: EncodedPart, answered: np.ndarray) -> tuple[float, dict[str, float]]:
+    """The accuracy of answers to questions, the mean over groups of rows, and that of each group.
+
+    Args:
+        part: with the group of each row.
+        answered: ``(rows,)``, what ``tutti.training.predict.answers`` returns.
+    """
+    assert part.groups is not None
+    right: dict[str, list[bool]] = {}
+    for group, is_right in zip(part.groups.tolist(), answered.tolist(), strict=True):
+        right.setdefault(group, []).append(is_right)
+    by_group = {group: float(np.mean(of_group)) for group, of_group in sorted(right.items())}
+    return float(np.mean(list(by_group.values()))), by_group if len(by_group) > 1 else {}
 
 
 def measure(task: Task, part: EncodedPart, outputs: np.ndarray) -> tuple[float, dict[str, float]]:

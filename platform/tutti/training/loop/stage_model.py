@@ -81,10 +81,12 @@ def _first_model(
     with machine_faults(ValueError):
         if options.reinit_layers:
             reinitialise(encoder, options.reinit_layers)
-    model = MultiTaskModel(encoder=encoder, tasks=tasks, heads=heads, adapter=adapter)
+    model = MultiTaskModel(encoder=encoder, tasks=tasks, heads=heads, adapter=adapter, backbone=backbone)
     if options.head == "verbalizer":
         start_from_words(model, backbone, options.words, tokenizer)
     for task in tasks:
+        if task.kind.generative:
+            continue
         part = parts[task.name]
         model.head(task.name).fit_labels(torch.from_numpy(part.labels), torch.from_numpy(part.weights))
     return model

@@ -234,8 +234,9 @@ class MultiTaskTrainer(OneDeviceTrainer):
     ) -> Any:
         """This rank's share of the loss times the number of ranks: DDP and the log both average over ranks."""
         inputs = dict(inputs)
-        labels, weights, weight_sum = inputs.pop("labels"), inputs.pop("weights"), inputs.pop("weight_sum")
-        task = inputs.pop("task")
+        labels, weights, weight_sum, task = map(inputs.pop, ("labels", "weights", "weight_sum", "task"))
+        if self._tasks[task].kind.generative:
+            inputs["places"] = labels
         if self.options.rdrop_alpha:
             inputs = duplicate_rows(inputs)
         # accelerate autocasts other models

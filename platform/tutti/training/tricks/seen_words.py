@@ -26,6 +26,8 @@ def exclude_unseen_words(
     """
     if options.freeze_encoder or options.adapter or options.adversarial == "awp" or args.fsdp:
         return
+    if any(task.kind.generative for task in model.tasks.values()):  # a softmax over all words moves each of them
+        return
     if args.optim not in _ELEMENTWISE:
         return
     ids = np.unique(np.concatenate([[part.pad_token_id, *np.unique(part.flat[0])] for part in parts]))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tutti.data.encode import EncodedPart
+from tutti.data.encode import EncodedPart, load_tokenizer
 from tutti.ensembling.nested import Fold, on_label_scale
 from tutti.errors import Fault, TrialError
 from tutti.modeling.average import shape_of, write_mean, write_scores
@@ -20,7 +20,7 @@ from tutti.records import TextLimit
 from tutti.tasks.objective import study_score
 from tutti.tasks.scorer import Scorer
 from tutti.training.machine.precision import autocast, fastest
-from tutti.training.predict import predict
+from tutti.training.predict import are_finite, predict
 
 Parts = Callable[[TextLimit], Mapping[str, EncodedPart]]
 """Maps a maximum length in tokens to each task's validation rows."""
@@ -123,7 +123,7 @@ class _SoupEvaluator:
         self.shapes = {key: shape_of(folder) for key, folder in weights.items()}
         metadata = read_metadata(next(iter(weights.values())))
         self._tasks = metadata.tasks
-        self.scorers = {task.name: Scorer.of(task) for task in self._tasks}
+        self.scorers = {task.name: Scorer.of(task.as_voted) for task in self._tasks}
         self._outputs: dict[frozenset[str], dict[str, np.ndarray]] = {}
         self.labels: dict[str, np.ndarray] = {}
         for task in self._tasks:
@@ -168,14 +168,16 @@ class _SoupEvaluator:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model, metadata = load_checkpoint(self._trial_folder, device=device)
         model.to(device)
-        parts = self._parts(metadata.limit)
+        parts, tokenizer = self._parts(metadata.limit), load_tokenizer(str(self._trial_folder))
         predicted = {}
         precision = fastest(device, model_type=model.config.model_type, training=self._training)
         for task in metadata.tasks:
             for each in dict.fromkeys((precision, "float32")):
                 with autocast(device, each):
-                    outputs = predict(model, parts[task.name], task=task.name, batch_size=64, device=device)
-                if np.isfinite(outputs).all():
+                    outputs = predict(
+                        model, parts[task.name], task=task.name, tokenizer=tokenizer, batch_size=64, device=device
+                    )
+                if are_finite(outputs):
                     break
             else:
                 what = f"what the mean of {', '.join(members)} predicts in {task.name}"

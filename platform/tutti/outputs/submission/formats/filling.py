@@ -79,6 +79,8 @@ class Sample:
             return Filling(self._wanted(task), self._outputs(task))
         if task.kind.exclusive:
             return self._of_class(task)
+        if task.kind.generative:
+            return Filling()
         if not task.kind.probabilistic:
             return self._of_number(task)
         if (separator := self._separator_of(task.names)) is None:

@@ -1,0 +1,156 @@
+"""Writes the texts of a task of texts, row by row of a part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from transformers import GenerationConfig, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from tutti.data.encode import EncodedPart
+from tutti.data.prompts import SOURCE
+from tutti.errors import ConfigError, Fault, first_line, nearest
+from tutti.modeling.language_head import LanguageHead, causal_model
+from tutti.modeling.model import MultiTaskModel
+from tutti.tasks.kinds.text import texts_array
+
+_ROWS = 64  # of a batch at most; their keys and values are kept for each token written
+_DEFAULTS: Mapping[str, Any] = {"max_new_tokens": 128, "do_sample": False}
+
+
+def generation_config(settings: Mapping[str, Any], *, where: str = "generation") -> GenerationConfig:
+    """The settings of a study file as transformers has them.
+
+    Raises:
+        ConfigError: where one is unknown or does not fit.
+    """
+    known = GenerationConfig().to_dict().keys() | {"max_new_tokens"}
+    faults = [
+        Fault(
+            f"{where}.{name}",
+            "be a field of transformers.GenerationConfig",
+            repr(name),
+            nearest(name, known, otherwise="take it out"),
+        )
+        for name in settings
+        if name not in known
+    ]
+    if faults:
+        raise ConfigError(*faults)
+    try:
+        config = GenerationConfig(**{**_DEFAULTS, **settings})
+        config.validate(strict=True)
+    except (ValueError, TypeError) as error:
+        got = first_line(error).rstrip(".")
+        raise ConfigError(Fault(where, "be settings that fit each other", got, "correct them")) from error
+    return config
+
+
+# Not inference_mode: autocast does not cache its casts of inference tensors.
+@torch.no_grad()
+def generate(
+    model: MultiTaskModel,
+    part: EncodedPart,
+    *,
+    task: str,
+    tokenizer: PreTrainedTokenizerBase,
+    device: torch.device,
+    max_tokens: int = 16384,
+    rank: int = 0,
+    world: int = 1,
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """``(rows,)`` texts, without special tokens and white space around them, and ``(rows,)`` float32 log-probabilities
+    that the model gives their tokens, the end included; equal on every rank.
+
+    Prompts of similar length are written together: a batch is padded on the left, and ends with its longest text.
+    The text of a row does not depend on its batch but for rounding, and with ``do_sample`` on the batches' order.
+
+    Args:
+        max_tokens: of a batch, those to be written included, which bounds the memory.
+    """
+    generation = model.tasks[task].generation
+    assert generation is not None
+    config = generation_config(generation.settings)
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
+    config.update(pad_token_id=part.pad_token_id, eos_token_id=end, bos_token_id=tokenizer.bos_token_id)
+    ids, starts, _ = part.flat
+    places = prompt_lengths(part)
+    training = model.training
+    model.eval()
+    head = model.head(task)
+    assert isinstance(head, LanguageHead)
+    writer = causal_model(model.encoder, head)
+    written: dict[int, tuple[str, float]] = {}
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        for rows in _batches(places, config, max_tokens)[rank::world]:
+            width = int(places[rows].max())
+            batch = torch.full((len(rows), width), part.pad_token_id, dtype=torch.int64)
+            mask = torch.zeros_like(batch)
+            for index, row in enumerate(rows):
+                own = ids[starts[row] : starts[row] + places[row]]
+                batch[index, width - len(own) :] = torch.from_numpy(own.astype(np.int64))
+                mask[index, width - len(own) :] = 1
+            with _quietly():
+                out = writer.generate(batch.to(device), attention_mask=mask.to(device), generation_config=config)
+            per_row = len(out) // len(rows)  # num_return_sequences, of which the first is the best
+            out = out[::per_row]
+            texts = tokenizer.batch_decode(out[:, width:].cpu(), skip_special_tokens=True)
+            scores = _log_probabilities(model, task, out, mask.to(device), end=end)
+            written |= {int(row): (text.strip(), own) for row, text, own in zip(rows, texts, scores, strict=True)}
+    model.train(training)
+    if world > 1:
+        gathered: list[Any] = [None] * world
+        dist.all_gather_object(gathered, written)
+        written = {row: each for of_rank in gathered for row, each in of_rank.items()}
+    found = [written[row] for row in range(len(places))]
+    return texts_array([text for text, _ in found]), np.array([score for _, score in found], dtype=np.float32)
+
+
+def _log_probabilities(
+    model: MultiTaskModel, task: str, out: torch.Tensor, mask: torch.Tensor, *, end: int
+) -> list[float]:
+    """Of the tokens after the prompts up to the first end, of ``(rows, tokens)`` prompts and texts.
+
+    Args:
+        mask: ``(rows, width)``, of the prompts.
+    """
+    width = mask.shape[1]
+    ended = (out[:, width:] == end).int().cumsum(dim=1) - (out[:, width:] == end).int()
+    whole = torch.cat([mask, (ended == 0).to(mask.dtype)], dim=1)
+    places = torch.full((len(out),), width, dtype=torch.int64, device=out.device)
+    return (-model(task, out, whole, places=places)[:, 0].float()).tolist()
+
+
+def prompt_lengths(part: EncodedPart) -> np.ndarray:
+    """``(rows,)`` number of tokens of each row's prompt."""
+    return np.array(part.encoded.data.column(SOURCE)).astype(np.int64)
+
+
+def _batches(lengths: np.ndarray, config: GenerationConfig, max_tokens: int) -> list[np.ndarray]:
+    """Rows by length, the longest first, cut so that no batch has more tokens than allowed, or else one row."""
+    order, batches, start = np.argsort(-lengths, kind="stable"), [], 0
+    copies = max(config.num_beams or 1, config.num_return_sequences or 1)
+    new = config.max_new_tokens or _DEFAULTS["max_new_tokens"]
+    while start < len(order):
+        count = min(max(max_tokens // (int(lengths[order[start]] + new) * copies), 1), _ROWS)
+        batches.append(order[start : start + count])
+        start += count
+    return batches
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Silences transformers' advice on settings, once for each batch."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
