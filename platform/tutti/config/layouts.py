@@ -18,6 +18,7 @@ GLUE_NAMES: dict[str, GlueKind] = {
 _ONLY: dict[str, tuple[LayoutName, ...]] = {
     "pair": ("competition",),
     "cleaning.broken_rows": ("competition", "glue"),
+    "cleaning.repeated_punctuation": ("competition", "glue", "table", "hub"),  # "### Response" and quotes of JSON
     "columns": ("table", "hub", "instructions"),
     "format": ("instructions",),
     "generation": ("instructions",),
@@ -52,7 +53,8 @@ def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
 
 def _unused_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     layout, cleaning = task["layout"], task.get("cleaning")
-    values = {**task, "cleaning.broken_rows": cleaning.get("broken_rows") if isinstance(cleaning, dict) else None}
+    steps = cleaning if isinstance(cleaning, dict) else {}
+    values = {**task, **{f"cleaning.{step}": on for step, on in steps.items()}}
     return [
         Fault(
             what(f"tasks.{name}.{key}"),
