@@ -29,9 +29,14 @@ def generation_config(settings: Mapping[str, Any], *, where: str = "generation")
     Raises:
         ConfigError: where one is unknown or does not fit.
     """
-    known = GenerationConfig().to_dict().keys() | {"max_new_tokens"}
+    known, remedy = GenerationConfig().to_dict().keys() | {"max_new_tokens"}, "see transformers' documentation"
     faults = [
-        Fault(f"{where}.{name}", "be a field of transformers.GenerationConfig", repr(name), nearest(name, known))
+        Fault(
+            f"{where}.{name}",
+            "be a field of transformers.GenerationConfig",
+            repr(name),
+            nearest(name, known, otherwise=remedy),
+        )
         for name in settings
         if name not in known
     ]
