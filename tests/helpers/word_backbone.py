@@ -106,7 +106,12 @@ def save_decoder(
         **{name: token for name, token in named.items() if token is not None},
     ).save_pretrained(folder)
     torch.manual_seed(0)
-    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": kind != "phi3" if tied is None else tied}
+    special = {
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "tie_word_embeddings": kind != "phi3" if tied is None else tied,
+    }
     config = AutoConfig.for_model(kind, **_SIZES, **_KINDS[kind], **special)
     auto = AutoModelForMaskedLM if kind == "modernbert" else AutoModelForCausalLM
     auto.from_config(config).save_pretrained(folder)

@@ -119,9 +119,7 @@ def saved(folder: Path, model: MultiTaskModel, backbone: Path) -> Path:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("adapter", [{}, {"rank": 2}], ids=["full", "lora"])
-def test_a_checkpoint_comes_back_with_the_same_likelihoods(
-    tmp_path: Path, tied: bool, adapter: dict[str, Any]
-) -> None:
+def test_a_checkpoint_comes_back_with_the_same_likelihoods(tmp_path: Path, tied: bool, adapter: dict[str, Any]) -> None:
     model = model_of(tmp_path / "backbone", tied=tied, **adapter)
     with torch.no_grad():
         for weight in model.parameters():

@@ -76,9 +76,7 @@ def json_lines(rows: list[dict[str, Any]], path: Path) -> str:
 
 def csv(rows: list[dict[str, Any]], path: Path) -> str:
     """Nested values are JSON in their cells."""
-    plain = [
-        {name: cell if isinstance(cell, str) else json.dumps(cell) for name, cell in row.items()} for row in rows
-    ]
+    plain = [{name: cell if isinstance(cell, str) else json.dumps(cell) for name, cell in row.items()} for row in rows]
     DataFrame(plain).to_csv(path, index=False)
     return str(path)
 
@@ -88,7 +86,11 @@ def parquet(rows: list[dict[str, Any]], path: Path) -> str:
     return str(path)
 
 
-WRITERS: dict[str, Callable[[list[dict[str, Any]], Path], str]] = {".jsonl": json_lines, ".csv": csv, ".parquet": parquet}
+WRITERS: dict[str, Callable[[list[dict[str, Any]], Path], str]] = {
+    ".jsonl": json_lines,
+    ".csv": csv,
+    ".parquet": parquet,
+}
 
 
 def test_the_formats_are_those_that_a_study_file_may_name() -> None:
@@ -149,7 +151,11 @@ def test_columns_of_other_names_serve_input_output(write: Write) -> None:
 @pytest.mark.parametrize(
     ("form", "row", "message"),
     [
-        ("input-output", {"input": "a"}, "must have the column 'output' of the format input-output; got the columns input"),
+        (
+            "input-output",
+            {"input": "a"},
+            "must have the column 'output' of the format input-output; got the columns input",
+        ),
         ("input-output", {"input": "a", "output": " "}, "must have a label that is not empty; got an empty one"),
         ("alpaca", {"instruction": "a", "output": "b"}, "must have the column 'input' of the format alpaca"),
         ("hh", {"chosen": "\n\nHuman: a"}, "must have an assistant's turn, which 'Assistant:' begins"),

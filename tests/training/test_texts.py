@@ -1,4 +1,4 @@
-"""A decoder is tuned to write texts: its gradient, what is reported of it, and the same texts however they are written."""
+"""A decoder is tuned to write texts: its gradient, what is reported of it, and the same texts in any batch."""
 
 from __future__ import annotations
 
@@ -211,7 +211,10 @@ def test_each_prompt_counts_and_the_generated_tokens_do_not(texts: dict[str, dic
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temprature": 0.5}, "generation.temprature must be a field of .*GenerationConfig; .*did you mean 'temperature'"),
+        (
+            {"temprature": 0.5},
+            "temprature must be a field of .*GenerationConfig; .*did you mean 'temperature'",
+        ),
         ({"num_beams": 2, "num_return_sequences": 4}, "generation must be settings that fit each other; got"),
         ({"temperature": 0.5}, "generation must be settings that fit each other; got"),  # greedy
     ],

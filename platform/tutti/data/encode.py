@@ -250,9 +250,7 @@ def _encode(
     raise StorageError(Fault(str(folder), "stay there once it is written", "a folder that is gone", remedy))
 
 
-def _write_table(
-    folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool, chat: bool | None
-) -> None:
+def _write_table(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool, chat: bool | None) -> None:
     """Writes the table atomically, unless another process completes it first."""
     try:
         with whole_folder(folder, unless=lambda: _is_complete(folder)) as temporary:
@@ -367,9 +365,7 @@ def swapped(texts: pa.Table) -> pa.Table:
     return pa.table({"text": texts["text_b"], "text_b": texts["text"]})
 
 
-def _write_files(
-    folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool, chat: bool | None
-) -> None:
+def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool, chat: bool | None) -> None:
     texts, schema = read_columns(path, None), _schema(tokenizer, limit) if chat is None else SCHEMA
     texts = swapped(texts) if swaps else texts
     batches = _encoded(texts, tokenizer, limit)

@@ -11,7 +11,7 @@ from typing import get_args
 from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
 from tutti.config.metric_facts import FACTS, KindName, kind_of
-from tutti.config.study import TEXTS, Cleaning, Columns, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
+from tutti.config.study import TEXTS, Cleaning, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
@@ -211,14 +211,15 @@ def _layouts(name: str, config: TaskConfig, table: Table) -> tuple[Layout, Layou
         case "table":
             return table, plain, pair
         case "instructions":
-            columns, defaults = config.columns, Columns()
-            own = {
-                ours: getattr(columns, ours)
-                for ours in ("text", "label")
-                if getattr(columns, ours) != getattr(defaults, ours)
-            }
+            columns = config.columns
             instructions = Instructions(
-                config.format, config.dataset, config.subset, sample_ids=table.sample_ids, **own
+                config.format,
+                config.dataset,
+                config.subset,
+                text=columns.text,
+                label=columns.label,
+                id=columns.id,
+                sample_ids=table.sample_ids,
             )
             return instructions, replace(instructions, dataset=None), False
         case "hub":

@@ -73,7 +73,9 @@ class TaskVote:
         kind, names = self.task.kind, self.task.names
         if kind.generative:
             same = (votes == combined).mean(axis=0, dtype=np.float32)
-            return pa.table([id_column, pa.array(combined.tolist(), pa.string()), same], names=["id", "text", "agreement"])
+            return pa.table(
+                [id_column, pa.array(combined.tolist(), pa.string()), same], names=["id", "text", "agreement"]
+            )
         if not kind.probabilistic:
             by_column = np.ascontiguousarray(combined.reshape(len(combined), -1).T)
             numbers = dict(zip(names or ("value",), map(pa.array, by_column), strict=True))

@@ -42,7 +42,9 @@ class Text(Value):
 
     def fault(self, outputs: np.ndarray, labels: np.ndarray | None, names: Sequence[str]) -> tuple[str, str] | None:
         for what, texts in (("texts", outputs), ("labels that are texts", labels)):
-            if texts is not None and not (texts.shape == (len(outputs),) and all(isinstance(one, str) for one in texts)):
+            if texts is not None and not (
+                texts.shape == (len(outputs),) and all(isinstance(one, str) for one in texts)
+            ):
                 return f"have {what}, one for each of its {len(outputs)} rows", f"{texts.dtype} of shape {texts.shape}"
         return None
 

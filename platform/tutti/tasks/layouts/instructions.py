@@ -114,9 +114,7 @@ FORMATS: Mapping[str, Format] = {
     "self-instruct": _two("prompt", "completion"),
     "alpaca": Format(("instruction", "input", "output"), _alpaca),
     "unnatural-instructions": Format(("instances",), _unnatural, has_targets_apart=False),
-    "chip2": Format(
-        ("text",), _split_text("text", "\n<bot>: ", last=False, drop="<human>: "), has_targets_apart=False
-    ),
+    "chip2": Format(("text",), _split_text("text", "\n<bot>: ", last=False, drop="<human>: "), has_targets_apart=False),
     "guanaco": Format(("text",), _split_text("text", "### Assistant:", last=False), has_targets_apart=False),
     "hh": Format(("chosen",), _split_text("chosen", "\n\nAssistant:", last=True), has_targets_apart=False),
     "chat": Format(("messages",), _chat, has_targets_apart=False),
@@ -131,7 +129,7 @@ class Instructions(FileSource):
         format: a key of ``FORMATS``.
         dataset, subset: as of ``Hub``, whose splits are then the sources; None for files.
         text, label: the columns of prompts and targets, in ``input-output`` alone.
-        sample_ids: as of ``Table``.
+        id, sample_ids: as of ``Table``.
     """
 
     format: str = "input-output"
@@ -139,6 +137,7 @@ class Instructions(FileSource):
     subset: str | None = None
     text: str = "input"
     label: str = "output"
+    id: str | None = None
     sample_ids: tuple[str, ...] = ()
 
     @property
@@ -202,12 +201,9 @@ class Instructions(FileSource):
     def _ids(self, source: str) -> Table:
         """A table that names the column of ids, if there is one."""
         if self._hub is not None:
-            return Table(id="id" if "id" in self._hub.loaded(source).column_names else None)
-        return Table(
-            id=Table(text=self._format.columns[0], label=self._format.columns[-1], sample_ids=self.sample_ids)
-            .with_ids(source)
-            .id
-        )
+            return Table(id=self.id or ("id" if "id" in self._hub.loaded(source).column_names else None))
+        first, last = self._format.columns[0], self._format.columns[-1]
+        return Table(id=Table(id=self.id, text=first, label=last, sample_ids=self.sample_ids).with_ids(source).id)
 
     def _blocks(self, source: str, limit: int | None, table: Table) -> Iterator[Block]:
         wanted = {*self._format.columns, *filter(None, [table.id])}
