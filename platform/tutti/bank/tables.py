@@ -17,10 +17,10 @@ _NAMES, _KIND = b"tutti.classes", b"tutti.kind"
 def to_parquet(predictions: Predictions) -> bytes:
     """The predictions as the bytes of a Parquet file.
 
-    Columns: ``id`` (string), ``label`` (int64, float32, string or a list of float32; absent without labels), then ``p0``,
-    ``p1``, ... (float32), one for each output, or ``value`` (float32 or string) for a single one. The schema's metadata has
-    the outputs' names, in the order of the columns, as a JSON list under ``tutti.classes``, and the kind under
-    ``tutti.kind`` unless it is ``classes`` or ``value``, which the columns tell.
+    Columns: ``id`` (string), ``label`` (int64, float32, string or a list of float32; absent without labels), then
+    ``p0``, ``p1``, ... (float32), one for each output, or ``value`` (float32 or string) for a single one. The schema's
+    metadata has the outputs' names, in the order of the columns, as a JSON list under ``tutti.classes``, and the kind
+    under ``tutti.kind`` unless it is ``classes`` or ``value``, which the columns tell.
     """
     columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
     if predictions.labels is not None:

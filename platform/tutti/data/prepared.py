@@ -75,9 +75,9 @@ class Prepared:
     def rows(self, task: str, part: str) -> DataFrame:
         """A part's rows, with columns id, text, text_b (pairs), label (if labelled), weight (float32, train only).
 
-        A label is an int32 class index, a float32 value, a list of float32, or a text. Further columns of train are fold
-        (int32) with folds, and probabilities (list of float32, or null) with soft labels; of validation group (str,
-        empty for a row of none) where the study names groups of the task.
+        A label is an int32 class index, a float32 value, a list of float32, or a text. Further columns of train are
+        fold (int32) with folds, and probabilities (list of float32, or null) with soft labels; of validation group
+        (str, empty for a row of none) where the study names groups of the task.
 
         Raises:
             StorageError: if the file is missing or damaged.

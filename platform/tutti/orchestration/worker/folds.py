@@ -203,7 +203,7 @@ def _combined(
 
 
 def _score(task: Task, predictions: Predictions, folds: Sequence[CheckpointRecord]) -> float:
-    """The score of the out-of-fold rows; of a metric of the likelihood, which predictions do not have, the folds' mean."""
+    """The score of the out-of-fold rows; of a metric of likelihood, which predictions do not have, the folds' mean."""
     if task.needs == "likelihood":
         return float(np.mean([record.task_scores[task.name] for record in folds]))
     assert predictions.labels is not None

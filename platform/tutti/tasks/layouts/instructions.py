@@ -241,7 +241,7 @@ class Instructions(FileSource):
             else:
                 if labelled and converted[-1][1] is None:
                     rule = "end with a message of the assistant, to be learnt"
-                    faults.append(Fault(f"{where} {place}", rule, "none of its", "take the row out"))
+                    faults.append(Fault(f"{where} {place}", rule, "another's", "take the row out"))
         raise_any(faults, origin=where)
         prompts, targets = [prompt for prompt, _ in converted], [target or "" for _, target in converted]
         others = {name: cells for name, cells in table.items() if name not in form.columns}
