@@ -24,7 +24,8 @@ from tutti.errors import BackboneError, Fault, StudyError, TrialError, TrialMemo
 from tutti.modeling.checkpoint import CheckpointMetadata, load_checkpoint, prune_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
-from tutti.orchestration.after.inference import Checkpoint, Predictor, _Queue, slot_size, spread
+from tutti.orchestration.after.encodings import Checkpoint
+from tutti.orchestration.after.inference import Predictor, _Queue, slot_size, spread
 from tutti.orchestration.after.weights import weights_of
 from tutti.orchestration.worker.cpus import private_cpus
 from tutti.records import TextLimit

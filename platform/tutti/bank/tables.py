@@ -18,9 +18,10 @@ def to_parquet(predictions: Predictions) -> bytes:
     """The predictions as the bytes of a Parquet file.
 
     Columns: ``id`` (string), ``label`` (int64, float32, string or a list of float32; absent without labels), then
-    ``p0``, ``p1``, ... (float32), one for each output, or ``value`` (float32 or string) for a single one. The schema's
-    metadata has the outputs' names, in the order of the columns, as a JSON list under ``tutti.classes``, and the kind
-    under ``tutti.kind`` unless it is ``classes`` or ``value``, which the columns tell.
+    ``p0``, ``p1``, ... (float32), one for each output, or ``value`` (float32 or string) for a single one; of texts
+    ``log_probability`` (float32) beside it. The schema's metadata has the outputs' names, in the order of the columns,
+    as a JSON list under ``tutti.classes``, and the kind under ``tutti.kind`` unless it is ``classes`` or ``value``,
+    which the columns tell.
     """
     columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
     if predictions.labels is not None:
@@ -31,6 +32,8 @@ def to_parquet(predictions: Predictions) -> bytes:
     else:
         texts = predictions.outputs.dtype == object
         columns["value"] = pa.array(predictions.outputs, pa.string() if texts else pa.float32())
+    if predictions.log_probabilities is not None:
+        columns["log_probability"] = pa.array(predictions.log_probabilities, pa.float32())
     metadata = {_NAMES: json.dumps(predictions.names, ensure_ascii=False)}
     if predictions.kind_name not in ("classes", "value"):
         metadata[_KIND] = predictions.kind_name
@@ -61,4 +64,5 @@ def from_parquet(content: bytes) -> Predictions:
         labels=label_array(table["label"]) if "label" in table.column_names else None,
         names=names,
         kind_name=metadata.get(_KIND, b"").decode(),
+        log_probabilities=table["log_probability"].to_numpy() if "log_probability" in table.column_names else None,
     )

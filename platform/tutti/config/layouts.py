@@ -23,6 +23,7 @@ _ONLY: dict[str, tuple[LayoutName, ...]] = {
     "format": ("instructions",),
     "generation": ("instructions",),
     "generate": ("instructions",),
+    "report_sets": ("instructions",),
     "row_weight": ("table", "hub"),
     "template": ("table", "hub"),
     "template_b": ("table", "hub"),

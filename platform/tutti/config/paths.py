@@ -48,13 +48,20 @@ def map_task_paths(task: Mapping[str, Any], change: Callable[[str, str], str]) -
         return change(key, value) if isinstance(value, str) else value
 
     mapped = dict(task)
-    if task.get("layout") != "hub":
+    if task.get("layout") != "hub" and not (task.get("layout") == "instructions" and task.get("dataset")):
         for part in ("train", "validation", "test", "unlabeled"):
             mapped |= {part: changed(part, task[part])} if part in task else {}
         if isinstance(task.get("test"), dict):
             mapped["test"] = {name: changed(f"test.{name}", file) for name, file in task["test"].items()}
     if "dataset" in task:
         mapped["dataset"] = changed("dataset", task["dataset"])
+    if isinstance(sets := task.get("report_sets"), dict):
+        mapped["report_sets"] = {
+            name: entry | {"file": changed(f"report_sets.{name}.file", entry["file"])}
+            if isinstance(entry, dict) and "file" in entry
+            else entry
+            for name, entry in sets.items()
+        }
     if isinstance(metric := task.get("metric"), dict) and "file" in metric:
         mapped["metric"] = metric | {"file": changed("metric.file", metric["file"])}
     if isinstance(submission := task.get("submission"), dict) and "like" in submission:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tutti.config.study import FormatName, Strict
+from tutti.config.strict import Strict
+from tutti.config.study import FormatName
 
 Method = Literal["auto", "uniform", "score", "rank", "hard", "greedy", "stacking"]
 

@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -20,27 +18,17 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from tutti.config.metric_facts import FACTS, KindName, Needs, default_metric, kind_of, nearest_metric
-from tutti.config.numbers import check_number
 from tutti.config.search_facts import Sampler, Scheduler
 from tutti.config.space import Choice, SearchSpace
+from tutti.config.strict import Strict
 from tutti.config.template import parsed
+from tutti.config.texts import InstructionFormat, ReportSet
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes it
 GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]
 LayoutName = Literal["competition", "glue", "table", "hub", "instructions"]
 FormatName = Literal["competition", "glue", "csv"]
-InstructionFormat = Literal[
-    "input-output",
-    "prompt-completion",
-    "alpaca",
-    "self-instruct",
-    "unnatural-instructions",
-    "chip2",
-    "guanaco",
-    "hh",
-    "chat",
-]
 INSTRUCTION_COLUMNS = {"text": "input", "label": "output"}  # the default names of the format input-output
 Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
 
@@ -61,17 +49,6 @@ CHANGING = (
     "ema_decay",
 )
 """Training keys that population-based training may change during a trial. All others define its weights or steps."""
-
-
-class Strict(BaseModel):
-    """Base of all sections: unknown keys are errors, instances are frozen, and numbers are not converted."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _check_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        return check_number(value, cls.model_fields[info.field_name or ""].annotation)
 
 
 class Cleaning(Strict):
@@ -213,9 +190,12 @@ class TaskConfig(Strict):
     subset: str | None = None  # hub: configuration name
     glue: GlueKind | None = None  # glue: its GLUE task; by default derived from the task's name
     format: InstructionFormat = "input-output"  # instructions: what a row of the file looks like
-    generation: dict[str, Any] = {}  # instructions: how texts are written, by fields of transformers.GenerationConfig
+    generation: dict[str, Any] = Field(default_factory=dict)  # instructions: fields of transformers.GenerationConfig
     generate: bool | None = None  # instructions: write texts at each evaluation; by default where a metric needs them
+    report_sets: dict[Name, ReportSet] = Field(default_factory=dict)  # instructions: questions to answer
     pair: bool = False  # competition: two texts per row
+    max_train_samples: Annotated[int, Field(ge=2)] | None = None  # the first rows of ``train`` alone
+    max_eval_samples: Annotated[int, Field(ge=2)] | None = None  # validation rows at most, drawn by the split's seed
     columns: Columns = Columns()  # table and hub; of instructions id, and with input-output text and label
     template: str | None = None  # table and hub: the text, composed of columns, in place of columns.text
     template_b: str | None = None  # the second text of a pair, in place of columns.text_b
@@ -379,9 +359,11 @@ class StudyConfig(Strict):
     study: Name
     backbone: str  # hub id or folder
     tasks: Annotated[dict[Name, TaskConfig], Field(min_length=1)]
-    objective_weights: dict[Name, Weight] = {}  # of the tasks' scores in the study's; 1 for those not named
+    objective_weights: dict[Name, Weight] = Field(
+        default_factory=dict
+    )  # of the tasks' scores in the study's; 1 for those not named
     split: Split = Split()
-    training: dict[str, Any] = {}
+    training: dict[str, Any] = Field(default_factory=dict)
     search_space: SearchSpace = SearchSpace()
     search: Search = Search()
     resources: Resources = Resources()

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from tutti.config.study import Name, Strict
+from tutti.config.strict import Strict
+from tutti.config.study import Name
 from tutti.records import TextLimit
 
 Share = Annotated[float, Field(ge=0, lt=1)]

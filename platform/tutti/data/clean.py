@@ -6,12 +6,14 @@ import re
 import sys
 import unicodedata
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import emoji as emoji_library
 import numpy as np
 import pandas as pd
 from pandas import DataFrame
+
+from tutti.config.study import Cleaning
 
 # A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched. Nor are
 # tokens that a template may have.
@@ -118,3 +120,13 @@ def _trim_spaces(before: str, after: str) -> str:
 def _punctuation_runs() -> re.Pattern[str]:
     marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith("P")]
     return re.compile(f"([{re.escape(''.join(marks))}])\\1+")
+
+
+def clean_rows(rows: pd.DataFrame, steps: Cleaning) -> pd.DataFrame:
+    """The rows with cleaned texts. Drops no row."""
+    if not (steps.emoji or steps.emoticons or steps.repeated_punctuation):
+        return rows
+    clean = partial(
+        clean_text, emoji=steps.emoji, emoticons=steps.emoticons, repeated_punctuation=steps.repeated_punctuation
+    )
+    return rows.assign(**{name: list(map(clean, rows[name])) for name in text_columns(rows)})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tutti.data.long_texts import WINDOWS, fitted
-from tutti.data.prepared import Prepared, read_columns
-from tutti.data.prompts import SCHEMA, SOURCE, encoded_prompts
-from tutti.data.special_tokens import joins_pairs, padding_token
+from tutti.data.prepared import REPORTED, Prepared, read_columns
+from tutti.data.prompts import SCHEMA, encoded_prompts, with_target_places
+from tutti.data.special_tokens import joins_pairs, padding_token, separated, separator
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import sha256_of, whole_folder, write_whole
 from tutti.records import TextLimit
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 _BATCH = 1000  # rows that are tokenized and written at a time
 _ATTEMPTS = 5
 _TABLE, _INFO = "encoded.arrow", "info.json"
-_SEPARATOR = "[SEP]"
 _BETWEEN = "\n"  # the texts of a pair, for a tokenizer that has no separator, as those of decoders
 
 
@@ -53,6 +51,7 @@ class EncodedPart:
         targets: ``(rows, classes)`` float32 probabilities to learn (``labels`` are then the most likely classes); of
             texts to be written ``(rows,)`` int64, the place of the first token that is learnt; otherwise None.
         swapped: the pairs in the other order, to be predicted too; None where one order is enough.
+        groups: ``(rows,)`` of str, of questions, such as their subjects; None for other parts.
     """
 
     ids: np.ndarray
@@ -63,6 +62,7 @@ class EncodedPart:
     pad_token_id: int
     targets: np.ndarray | None = None
     swapped: EncodedPart | None = None
+    groups: np.ndarray | None = None
 
     @cached_property
     def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -177,7 +177,8 @@ def _load(
     encoded = _encode(info.path, folder, tokenizer, limit, chat=chat)
     swaps = limit.swap and part != "train" and any(each.pair for each in prepared.tasks if each.name == task)
     optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
-    names = ["id", *(name for name, present in optional.items() if present)]
+    reported = part.startswith(REPORTED)
+    names = ["id", *(name for name, present in optional.items() if present), *["group"] * reported]
     table = read_columns(info.path, names)
     if len(encoded) != table.num_rows:
         got, remedy = f"{table.num_rows} rows", f"remove the folder {prepared.folder} and run `tutti tune` again"
@@ -190,6 +191,7 @@ def _load(
         weights=np.array(table["weight"].to_numpy()) if part == "train" else np.ones(table.num_rows, dtype=np.float32),
         pad_token_id=tokenizer.pad_token_id,
         targets=_targets(table) if info.soft else None,
+        groups=np.array(table["group"].to_pylist(), dtype=object) if reported else None,
     )
     if generation is not None:
         return with_target_places(loaded, from_start=limit.train_on_source and part == "train")
@@ -197,17 +199,6 @@ def _load(
         return loaded
     encoded = _encode(info.path, folder.with_name(f"{folder.name}-swapped"), tokenizer, limit, swaps=True)
     return replace(loaded, swapped=replace(loaded, encoded=encoded, lengths=np.array(encoded.data.column("length"))))
-
-
-def with_target_places(part: EncodedPart, *, from_start: bool = False) -> EncodedPart:
-    """A part of prompts with ``targets``, and weights by the number of tokens that are learnt.
-
-    Args:
-        from_start: whether the tokens of the prompt, all but the first, are learnt too.
-    """
-    places = np.array(part.encoded.data.column(SOURCE)).astype(np.int64)
-    places = np.minimum(places, 1) if from_start else places
-    return replace(part, targets=places, weights=part.weights * (part.lengths - places).astype(np.float32))
 
 
 def _targets(table: pa.Table) -> np.ndarray:
@@ -306,7 +297,7 @@ def encoding_key(tokenizer: Any, limit: TextLimit) -> str:
 
 
 def _key(texts_sha256: str, tokenizer: Any, limit: TextLimit, state: bytes) -> str:
-    names = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, _separator(tokenizer)]
+    names = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, separator(tokenizer)]
     settings = [*names, limit.max_length, limit.long_texts, limit.stride, joins_pairs(tokenizer)]
     return hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode() + state).hexdigest()[:32]
 
@@ -393,21 +384,7 @@ def _encoded(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> Iterator[pa.R
 def _batches(texts: pa.Table, tokenizer: Any, *, pair: bool) -> Iterator[tuple[Sequence[str], Sequence[str] | None]]:
     for start in range(0, texts.num_rows, _BATCH):
         rows = texts.slice(start, _BATCH)
-        first, *second = (_separated(rows[name].to_pylist(), tokenizer) for name in ("text", "text_b")[: 1 + pair])
+        first, *second = (separated(rows[name].to_pylist(), tokenizer) for name in ("text", "text_b")[: 1 + pair])
         if pair and joins_pairs(tokenizer):
             second = [[_BETWEEN + text for text in second[0]]]
         yield first, second[0] if pair else None
-
-
-def _separator(tokenizer: Any) -> str:
-    """What ``[SEP]`` in a text, as a template has it, is to the tokenizer."""
-    return str(tokenizer.sep_token or tokenizer.eos_token or _SEPARATOR)
-
-
-def _separated(texts: list[str], tokenizer: Any) -> list[str]:
-    """The texts with the tokenizer's separator token for ``[SEP]`` and the spaces before it, which would be a token."""
-    separator = _separator(tokenizer)
-    if separator == _SEPARATOR:
-        return texts
-    pattern = re.compile(rf" *{re.escape(_SEPARATOR)}")
-    return [pattern.sub(lambda _: separator, text) if _SEPARATOR in text else text for text in texts]

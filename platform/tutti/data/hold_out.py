@@ -307,3 +307,11 @@ def _given_folds(
         which = f"{counted(apart, 'row')} in {what} share {shared} with rows of another fold"
         notices.append(f"{which}, so that scores come out too high")
     return parts, len(names)
+
+
+def fewer_validated(rows: TaskRows, most: int | None, seed: int) -> TaskRows:
+    """A task's rows with at most so many validation rows, in their order; those left out are not trained on either."""
+    if most is None or rows.validation is None or len(rows.validation) <= most:
+        return rows
+    drawn = np.sort(np.random.default_rng(seed).permutation(len(rows.validation))[:most])
+    return replace(rows, validation=rows.validation.iloc[drawn].reset_index(drop=True))

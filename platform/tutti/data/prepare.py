@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from tutti.config.study import Cleaning, Split
+from tutti.config.study import Split
 from tutti.data.class_order import check_order
-from tutti.data.clean import clean_text, drop_duplicates, have_texts_of, text_columns
+from tutti.data.clean import clean_rows, drop_duplicates, have_texts_of
 from tutti.data.each import each
-from tutti.data.hold_out import TaskRows, hold_out
+from tutti.data.hold_out import TaskRows, fewer_validated, hold_out
 from tutti.data.missed_group import missed_group
 from tutti.data.odd_labels import odd_labels, unjudged_classes
-from tutti.data.prepared import PREPARED_FILE, PartInfo, Prepared, load_prepared, texts_hash, write_part, write_prepared
+from tutti.data.prepared import (
+    PREPARED_FILE,
+    REPORTED,
+    PartInfo,
+    Prepared,
+    load_prepared,
+    texts_hash,
+    write_part,
+    write_prepared,
+)
 from tutti.data.row_weights import row_weights
 from tutti.data.several_labels import several_labels
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
@@ -99,6 +108,8 @@ def prepare(
     notices += [f"{spec.name}: {note}" for spec, source in tests if (note := numbering_note(spec.layout, source))]
     if not (group or fold_column):
         notices += [notice for spec in specs if (notice := _missed_group(spec, read[spec.name][0]))]
+    if not settings["split"]["folds"]:  # of which each row has a part
+        held_out = {spec.name: fewer_validated(held_out[spec.name], spec.max_eval_samples, seed) for spec in specs}
     results = each(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1], folder))
     parts: dict[str, dict[str, PartInfo]] = {}
     for spec in specs:
@@ -130,6 +141,7 @@ def _sources(spec: TaskSpec) -> dict[str, tuple[str, Layout, str]]:
     sources = {part: (spec.layout, source) for part, source in spec.sources.items()}
     if isinstance(spec.layout, Table) and "validation" in sources:  # its rows are not trained on
         sources["validation"] = replace(spec.layout, weight=None), spec.sources["validation"]
+    sources |= {REPORTED + name: (layout, source) for name, (source, layout) in spec.report_sets.items()}
     sources |= {f"extra{n}": (extra.layout, str(extra.path)) for n, extra in enumerate(spec.extra_train)}
     return {part: (part, *own) for part, own in sources.items()}
 
@@ -154,6 +166,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "extra_train weights": [extra.weight for extra in spec.extra_train],
         "cleaning": spec.cleaning.model_dump(),
         "generation": spec.generation and asdict(spec.generation),
+        "samples": [spec.max_train_samples, spec.max_eval_samples],
     }
 
 
@@ -190,6 +203,9 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     if spec.cleaning.duplicates:
         train = drop_duplicates(train)
     kind, held_out = spec.kind, parts.pop("validation", None)
+    for name in [name for name in parts if name.startswith(REPORTED)]:
+        questions = in_frame(parts[name], kind.parse(parts[name]["label"].tolist(), ()))
+        parts[name] = questions if "group" in questions else questions.assign(group="")
     cells = train["label"][~_is_soft(train)]
     names = kind.names_of(cells, spec.order or spec.layout.class_order(spec.sources["train"]))
     check_order(spec, names)
@@ -283,7 +299,7 @@ def _leak_notices(spec: TaskSpec, train: pd.DataFrame, held_out: pd.DataFrame) -
 
 def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The rows of train and of all ``extraN``, removed from ``parts``, with columns weight and extra (bool)."""
-    own = parts.pop("train").assign(extra=False)
+    own = parts.pop("train").head(spec.max_train_samples or sys.maxsize).assign(extra=False)
     frames = [
         own.assign(
             weight=row_weights(own, origin=spec.layout.origin(spec.sources["train"]))
@@ -299,9 +315,9 @@ def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:
     """The cleaned rows of one source, with the source's labels, or with float32 labels for a regression."""
-    labelled = part in ("train", "validation") or part.startswith("extra")
+    labelled = part in ("train", "validation") or part.startswith(("extra", REPORTED))
     rows = clean_rows(layout.read(source, labelled=labelled, check=spec.kind.cell_fault), spec.cleaning)
-    if labelled and spec.group:
+    if labelled and spec.group and not part.startswith(REPORTED):
         rows = rows.assign(group=_text_of_group(spec, rows))
     if labelled:
         rows = rows.assign(label=list(map(spec.kind.plain, rows["label"])))
@@ -313,16 +329,6 @@ def _text_of_group(spec: TaskSpec, rows: pd.DataFrame) -> pd.Series:
         rule, remedy = "name text_b only for tasks of pairs", "name `text`, or a column, or other groups for each task"
         raise ConfigError(Fault("split.group", rule, f"the single texts of task {spec.name}", remedy))
     return rows[spec.group]
-
-
-def clean_rows(rows: pd.DataFrame, steps: Cleaning) -> pd.DataFrame:
-    """The rows with cleaned texts. Drops no row."""
-    if not (steps.emoji or steps.emoticons or steps.repeated_punctuation):
-        return rows
-    clean = partial(
-        clean_text, emoji=steps.emoji, emoticons=steps.emoticons, repeated_punctuation=steps.repeated_punctuation
-    )
-    return rows.assign(**{name: list(map(clean, rows[name])) for name in text_columns(rows)})
 
 
 def _soft_classes(rows: pd.DataFrame) -> list[str]:

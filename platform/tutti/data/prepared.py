@@ -20,6 +20,14 @@ from tutti.tasks.kinds.columns import label_array
 from tutti.tasks.task import Task
 
 PREPARED_FILE = "prepared.json"
+REPORTED = "report-"  # begins the names of parts that are scored but neither predicted nor trained on
+
+
+def is_predicted(part: str) -> bool:
+    """Whether a part gets predictions in the bank."""
+    return part != "train" and not part.startswith(REPORTED)
+
+
 _TYPES = {
     "id": pa.string(),
     "text": pa.string(),
@@ -76,8 +84,8 @@ class Prepared:
         """A part's rows, with columns id, text, text_b (pairs), label (if labelled), weight (float32, train only).
 
         A label is an int32 class index, a float32 value, a list of float32, or a text. Further columns of train are
-        fold (int32) with folds, and probabilities (list of float32, or null) with soft labels; of validation group
-        (str, empty for a row of none) where the study names groups of the task.
+        fold (int32) with folds, and probabilities (list of float32, or null) with soft labels; of validation, and of
+        sets of questions, group (str, empty for a row of none) where the study names groups.
 
         Raises:
             StorageError: if the file is missing or damaged.

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from tutti.errors import BackboneError, Fault, first_line
 from tutti.records import TextLimit
+
+if TYPE_CHECKING:
+    from tutti.data.encode import EncodedPart
 
 SOURCE = "source"  # the number of a row's tokens that are its prompt's
 SCHEMA = pa.schema([("input_ids", pa.list_(pa.int32())), (SOURCE, pa.int32()), ("length", pa.int32())])
@@ -73,3 +78,14 @@ def _end(tokenizer: Any) -> int:
             return int(token)
     rule, remedy = "have an end of a text, to be learnt", "set eos_token in its tokenizer_config.json"
     raise BackboneError(Fault(f"the tokenizer of {tokenizer.name_or_path}", rule, "none", remedy))
+
+
+def with_target_places(part: EncodedPart, *, from_start: bool = False) -> EncodedPart:
+    """A part of prompts with ``targets``, and weights by the number of tokens that are learnt.
+
+    Args:
+        from_start: whether the tokens of the prompt, all but the first, are learnt too.
+    """
+    places = np.array(part.encoded.data.column(SOURCE)).astype(np.int64)
+    places = np.minimum(places, 1) if from_start else places
+    return replace(part, targets=places, weights=part.weights * (part.lengths - places).astype(np.float32))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
+
+_SEPARATOR = "[SEP]"
 
 
 def joins_pairs(tokenizer: Any) -> bool:
@@ -35,3 +38,17 @@ def _known_tokens(backbone: str) -> float:
         return float(getattr(AutoConfig.from_pretrained(backbone, trust_remote_code=False), "vocab_size", math.inf))
     except (OSError, ValueError):
         return math.inf
+
+
+def separator(tokenizer: Any) -> str:
+    """What ``[SEP]`` in a text, as a template has it, is to the tokenizer."""
+    return str(tokenizer.sep_token or tokenizer.eos_token or _SEPARATOR)
+
+
+def separated(texts: list[str], tokenizer: Any) -> list[str]:
+    """The texts with the tokenizer's separator token for ``[SEP]`` and the spaces before it, which would be a token."""
+    own = separator(tokenizer)
+    if own == _SEPARATOR:
+        return texts
+    pattern = re.compile(rf" *{re.escape(_SEPARATOR)}")
+    return [pattern.sub(lambda _: own, text) if _SEPARATOR in text else text for text in texts]

@@ -57,6 +57,12 @@ def choose(predicted: Opinion, labelling: PseudoLabels, *, prior: np.ndarray, ab
     return np.sort(candidates[chosen])
 
 
+def agrees(agreement: np.ndarray, labelling: PseudoLabels) -> np.ndarray:
+    """``(rows,)`` bool: whether members agree enough on texts, by ``(rows,)`` shares, which are the confidence too."""
+    threshold = labelling.threshold if labelling.select == "threshold" else 0.0
+    return agreement >= max(labelling.agreement, threshold) - _ROUNDING
+
+
 def _by_threshold(predicted: Opinion, labelling: PseudoLabels, prior: np.ndarray) -> np.ndarray:
     return np.flatnonzero(predicted.confidence.astype(np.float64) >= labelling.threshold - _ROUNDING)
 

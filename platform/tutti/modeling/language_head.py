@@ -32,6 +32,7 @@ class LanguageHead(nn.Module):
 
     is_bi_encoder = False
     scale: Tensor
+    weight: Tensor | None
 
     def __init__(self, config: Any, weight: Tensor | None, *, trained: bool) -> None:
         super().__init__()
@@ -56,6 +57,11 @@ class LanguageHead(nn.Module):
         weight = table if self.weight is None else self.weight
         logits = functional.linear(states.to(weight.dtype), weight).float() * self._factor
         return logits if not self._cap else torch.tanh(logits / self._cap) * self._cap
+
+    def choice_logits(self, states: Tensor, places: Tensor, choices: Tensor, table: Tensor) -> Tensor:
+        """``(rows, choices)`` float32 logits of some tokens at ``places``; the others are as of ``forward``."""
+        rows = torch.arange(len(places), device=places.device)
+        return self.logits(states[rows, places - 1], table)[:, choices]
 
     def forward(self, states: Tensor, mask: Tensor, input_ids: Tensor, places: Tensor, table: Tensor) -> Tensor:
         """Args:

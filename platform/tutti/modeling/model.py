@@ -112,11 +112,13 @@ class MultiTaskModel(nn.Module):
         token_type_ids: Tensor | None = None,
         windows: Tensor | None = None,
         places: Tensor | None = None,
+        choices: Tensor | None = None,
     ) -> Tensor:
         """``(inputs, tokens)`` int64 inputs to what the task's head gives, ``(rows, width)`` float32: see ``HeadKind``.
 
         An input is a row. With ``windows``, ``(rows,)`` int64, it is one of a row's windows, of which each row has so
-        many, in order. With ``places``, in tasks of texts, see ``LanguageHead``.
+        many, in order. For ``places`` and ``choices``, in tasks of texts, see
+        ``LanguageHead``.
 
         While it trains with several dropout samples, ``(samples, rows, width)``.
         """
@@ -147,7 +149,11 @@ class MultiTaskModel(nn.Module):
         outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **options)
         if isinstance(head, LanguageHead):
             table = self.encoder.get_input_embeddings().weight
-            return head(outputs.last_hidden_state, attention_mask, input_ids, places, table)
+            states = outputs.last_hidden_state
+            assert places is not None
+            if choices is not None:
+                return head.choice_logits(states, places, choices, table)
+            return head(states, attention_mask, input_ids, places, table)
         states = outputs.hidden_states[-layers:] if layers > 1 else (outputs.last_hidden_state,)
         return head(states, attention_mask, token_type_ids, windows)
 

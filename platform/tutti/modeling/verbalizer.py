@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tutti.errors import BackboneError, Fault, TrialError
 from tutti.modeling.decoders import is_decoder
+from tutti.modeling.heads import Head
 from tutti.modeling.language_head import head_rows
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.task import Task
@@ -63,7 +64,9 @@ def start_from_words(model: MultiTaskModel, backbone: str, words: Mapping[str | 
         raise TrialError(Fault("the training key head", rule, "verbalizer", remedy))
     tokens = word_tokens(words, tokenizer)
     for task in verbalized([*model.tasks.values()], words):
-        linear = model.head(task.name).linear
+        head = model.head(task.name)
+        assert isinstance(head, Head)
+        linear = head.linear
         linear.weight.copy_(_head_rows(model, backbone, [tokens[name] for name in task.names]))
         linear.bias.zero_()
 

@@ -11,7 +11,16 @@ from typing import get_args
 from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
 from tutti.config.metric_facts import FACTS, KindName, kind_of
-from tutti.config.study import TEXTS, Cleaning, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
+from tutti.config.study import (
+    TEXTS,
+    Cleaning,
+    FormatName,
+    LikeSample,
+    OwnMetric,
+    Split,
+    StudyConfig,
+    TaskConfig,
+)
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
@@ -80,6 +89,8 @@ class TaskSpec:
         weight: of its score in the study's.
         order: of its classes, from low to high, where the study file gives it.
         generation: as of ``Task``.
+        max_train_samples, max_eval_samples: most rows of ``train``, and validation rows; None for all.
+        report_sets: by name, further files of questions, and the layouts that read them.
         plain_files: whether the sources are files; otherwise they are splits of a data set.
     """
 
@@ -100,6 +111,9 @@ class TaskSpec:
     weight: float = 1.0
     order: tuple[str, ...] = ()
     generation: Generation | None = None
+    report_sets: Mapping[str, tuple[str, Layout]] = field(default_factory=dict)
+    max_train_samples: int | None = None
+    max_eval_samples: int | None = None
 
     @property
     def kind(self) -> Kind:
@@ -168,6 +182,11 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         group=group if group in TEXTS else None,
         order=config.ordered if isinstance(config.ordered, tuple) else (),
         generation=_generation(config) if KINDS[config.kind].generative else None,
+        max_train_samples=config.max_train_samples,
+        max_eval_samples=config.max_eval_samples,
+        report_sets={
+            name: (each.file, Instructions(each.format, group=each.by)) for name, each in config.report_sets.items()
+        },
     )
 
 
@@ -176,7 +195,14 @@ def _generation(config: TaskConfig) -> Generation:
     needs = {FACTS[name].needs for name in config.report}
     needs.add(config.metric.needs if isinstance(config.metric, OwnMetric) else FACTS[config.metric].needs)
     at_evaluations = "texts" in needs if config.generate is None else config.generate
-    return Generation(config.generation, at_evaluations=at_evaluations, chat=config.format == "chat")
+    sets = config.report_sets
+    return Generation(
+        config.generation,
+        at_evaluations=at_evaluations,
+        chat=config.format == "chat",
+        report_sets={name: "evaluations" if each.decides else each.when for name, each in sets.items()},
+        decided_by=next((name for name, each in sets.items() if each.decides), None),
+    )
 
 
 def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None, fold: str | None) -> Table:

@@ -22,6 +22,7 @@ class Predictions:
         labels: in the kind's shape: ``(rows,)`` int64 classes, or float32; None where the part has no labels.
         names: ``(outputs,)``, as of the task; empty for a single number.
         kind_name: a name of ``KINDS``; by default ``classes``, or ``value`` without ``names``.
+        log_probabilities: ``(rows,)`` float32, of texts those that the model gave them; None for other kinds.
 
     Raises:
         StorageError: where shapes disagree, an id is repeated, or outputs or labels are not what the kind has.
@@ -32,11 +33,20 @@ class Predictions:
     labels: np.ndarray | None = None
     names: tuple[str, ...] = ()
     kind_name: str = ""
+    log_probabilities: np.ndarray | None = None
 
     @classmethod
-    def of(cls, task: Task, *, ids: np.ndarray, outputs: np.ndarray, labels: np.ndarray | None) -> Predictions:
+    def of(
+        cls,
+        task: Task,
+        *,
+        ids: np.ndarray,
+        outputs: np.ndarray,
+        labels: np.ndarray | None,
+        log_probabilities: np.ndarray | None = None,
+    ) -> Predictions:
         """Predictions of a task."""
-        return cls(ids, outputs, labels, task.names, task.kind_name)
+        return cls(ids, outputs, labels, task.names, task.kind_name, log_probabilities)
 
     @property
     def kind(self) -> Kind:

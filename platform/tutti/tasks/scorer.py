@@ -20,7 +20,7 @@ class Scorer:
     Attributes:
         kind: of the labels and predictions.
         function: takes labels, and decisions or outputs of the same rows; higher is better.
-        decides: whether ``function`` takes decisions, of which texts are some; otherwise the outputs themselves.
+        decides: whether ``function`` takes decisions, or texts; otherwise it takes the outputs themselves.
         scale_free: whether the score stays the same if all predictions are scaled and shifted alike.
         tuner: finds the decisions at which a model alone is scored, for kinds that are ``tuned_alone``.
     """

@@ -25,11 +25,15 @@ class Generation:
         settings: fields of ``transformers.GenerationConfig``.
         at_evaluations: whether texts are written at each evaluation; otherwise once, by the best checkpoint.
         chat: whether prompts are JSON lists of messages, for the chat template of the backbone's tokenizer.
+        report_sets: names of the sets of questions, with ``evaluations`` or ``end``, when they are answered.
+        decided_by: the set of questions whose accuracy is the score; None where the metric is.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     at_evaluations: bool = False
     chat: bool = False
+    report_sets: Mapping[str, str] = field(default_factory=dict)
+    decided_by: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from transformers.utils import logging
 from tutti.data.encode import EncodedPart
 from tutti.data.prompts import SOURCE
 from tutti.errors import ConfigError, Fault, first_line, nearest
-from tutti.modeling.language_head import causal_model
+from tutti.modeling.language_head import LanguageHead, causal_model
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.kinds.text import texts_array
 
@@ -29,13 +29,13 @@ def generation_config(settings: Mapping[str, Any], *, where: str = "generation")
     Raises:
         ConfigError: where one is unknown or does not fit.
     """
-    known, remedy = GenerationConfig().to_dict().keys() | {"max_new_tokens"}, "see transformers' documentation"
+    known = GenerationConfig().to_dict().keys() | {"max_new_tokens"}
     faults = [
         Fault(
             f"{where}.{name}",
             "be a field of transformers.GenerationConfig",
             repr(name),
-            nearest(name, known, otherwise=remedy),
+            nearest(name, known, otherwise="take it out"),
         )
         for name in settings
         if name not in known
@@ -64,8 +64,9 @@ def generate(
     rank: int = 0,
     world: int = 1,
     seed: int = 0,
-) -> np.ndarray:
-    """``(rows,)`` texts, without special tokens and white space around them, equal on every rank.
+) -> tuple[np.ndarray, np.ndarray]:
+    """``(rows,)`` texts, without special tokens and white space around them, and ``(rows,)`` float32 log-probabilities
+    that the model gives their tokens, the end included; equal on every rank.
 
     Prompts of similar length are written together: a batch is padded on the left, and ends with its longest text.
     The text of a row does not depend on its batch but for rounding, and with ``do_sample`` on the batches' order.
@@ -82,8 +83,10 @@ def generate(
     places = prompt_lengths(part)
     training = model.training
     model.eval()
-    writer = causal_model(model.encoder, model.head(task))
-    written: dict[int, str] = {}
+    head = model.head(task)
+    assert isinstance(head, LanguageHead)
+    writer = causal_model(model.encoder, head)
+    written: dict[int, tuple[str, float]] = {}
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         for rows in _batches(places, config, max_tokens)[rank::world]:
@@ -97,14 +100,32 @@ def generate(
             with _quietly():
                 out = writer.generate(batch.to(device), attention_mask=mask.to(device), generation_config=config)
             per_row = len(out) // len(rows)  # num_return_sequences, of which the first is the best
-            texts = tokenizer.batch_decode(out[::per_row, width:].cpu(), skip_special_tokens=True)
-            written |= {int(row): text.strip() for row, text in zip(rows, texts, strict=True)}
+            out = out[::per_row]
+            texts = tokenizer.batch_decode(out[:, width:].cpu(), skip_special_tokens=True)
+            scores = _log_probabilities(model, task, out, mask.to(device), end=end)
+            written |= {int(row): (text.strip(), own) for row, text, own in zip(rows, texts, scores, strict=True)}
     model.train(training)
     if world > 1:
         gathered: list[Any] = [None] * world
         dist.all_gather_object(gathered, written)
-        written = {row: text for of_rank in gathered for row, text in of_rank.items()}
-    return texts_array([written[row] for row in range(len(places))])
+        written = {row: each for of_rank in gathered for row, each in of_rank.items()}
+    found = [written[row] for row in range(len(places))]
+    return texts_array([text for text, _ in found]), np.array([score for _, score in found], dtype=np.float32)
+
+
+def _log_probabilities(
+    model: MultiTaskModel, task: str, out: torch.Tensor, mask: torch.Tensor, *, end: int
+) -> list[float]:
+    """Of the tokens after the prompts up to the first end, of ``(rows, tokens)`` prompts and texts.
+
+    Args:
+        mask: ``(rows, width)``, of the prompts.
+    """
+    width = mask.shape[1]
+    ended = (out[:, width:] == end).int().cumsum(dim=1) - (out[:, width:] == end).int()
+    whole = torch.cat([mask, (ended == 0).to(mask.dtype)], dim=1)
+    places = torch.full((len(out),), width, dtype=torch.int64, device=out.device)
+    return (-model(task, out, whole, places=places)[:, 0].float()).tolist()
 
 
 def prompt_lengths(part: EncodedPart) -> np.ndarray:
@@ -112,7 +133,7 @@ def prompt_lengths(part: EncodedPart) -> np.ndarray:
     return np.array(part.encoded.data.column(SOURCE)).astype(np.int64)
 
 
-def _batches(lengths: np.ndarray, config: GenerationConfig, max_tokens: int) -> list[Sequence[int]]:
+def _batches(lengths: np.ndarray, config: GenerationConfig, max_tokens: int) -> list[np.ndarray]:
     """Rows by length, the longest first, cut so that no batch has more tokens than allowed, or else one row."""
     order, batches, start = np.argsort(-lengths, kind="stable"), [], 0
     copies = max(config.num_beams or 1, config.num_return_sequences or 1)

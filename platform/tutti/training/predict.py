@@ -26,6 +26,23 @@ def likelihoods(model: MultiTaskModel, part: EncodedPart, **options: Any) -> np.
     return _predict(model, part, **options)
 
 
+def answers(model: MultiTaskModel, part: EncodedPart, **options: Any) -> np.ndarray:
+    """``(rows,)`` bool: whether the likeliest answer to each question is the right one.
+
+    Answers are the first tokens of the part's targets, such as letters, and the likeliest is the one that the model
+    would write next of these.
+
+    Args:
+        options: as of ``predict``, without ``tokenizer``.
+    """
+    assert part.targets is not None
+    ids, starts, _ = part.flat
+    right = ids[starts[:-1] + part.targets]
+    choices = np.unique(right)
+    logits = _predict(model, part, choices=torch.from_numpy(choices.astype(np.int64)), **options)
+    return choices[logits.argmax(axis=1)] == right
+
+
 def predict(
     model: MultiTaskModel, part: EncodedPart, *, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any
 ) -> np.ndarray:
@@ -37,7 +54,7 @@ def predict(
     if model.tasks[options["task"]].kind.generative:
         assert tokenizer is not None
         kept = {name: options[name] for name in ("task", "device", "rank", "world") if name in options}
-        return generate(model, part, tokenizer=tokenizer, **kept)
+        return generate(model, part, tokenizer=tokenizer, **kept)[0]
     outputs = _predict(model, part, **options)
     return outputs if part.swapped is None else (outputs + _predict(model, part.swapped, **options)) / np.float32(2)
 
@@ -54,6 +71,7 @@ def _predict(
     max_tokens: int | None = None,
     rank: int = 0,
     world: int = 1,
+    choices: torch.Tensor | None = None,
 ) -> np.ndarray:
     """The outputs of the task's kind, float32, equal on every rank; of texts ``(rows, 2)``: the log-likelihood of each
     label, and its number of tokens.
@@ -65,6 +83,7 @@ def _predict(
     Args:
         batch_size: most rows of a batch, or most windows if rows have several.
         max_tokens: most tokens of a batch, padding included; replaces ``batch_size`` if given.
+        choices: ``(choices,)`` tokens, whose logits after each prompt are the outputs, ``(rows, choices)``.
     """
     outputs_of, kind = model.tasks[task].outputs, model.head(task).kind
     generative = model.tasks[task].kind.generative
@@ -88,15 +107,19 @@ def _predict(
         batch = tokens.pad(padded_rows)
         if generative and part.targets is not None:
             batch["places"] = torch.from_numpy(part.targets[padded_rows])
+        if choices is not None:
+            batch["choices"] = choices
         inputs = {name: _copy_to(device, values) for name, values in batch.items()}
         with without_asking_for_padding(batch["attention_mask"], device):
             own_outputs.append(model(task, **inputs).float()[: len(rows)])
         own_rows.append(rows)
     model.train(training)
     reshard(model)
-    outputs = torch.zeros(len(part.ids), 2 if generative else outputs_of, device=device)
+    width = len(choices) if choices is not None else 2 if generative else outputs_of
+    outputs = torch.zeros(len(part.ids), width, device=device)
     if own_rows:
-        predicted = kind.predict(torch.cat(own_outputs), outputs_of)
+        raw = torch.cat(own_outputs)
+        predicted = raw if choices is not None else kind.predict(raw, outputs_of)
         outputs[torch.from_numpy(np.concatenate(own_rows)).to(device)] = predicted
     # Each row is filled by one rank and 0 on all others.
     gathered = (summed(outputs) if world > 1 else outputs).cpu().numpy()

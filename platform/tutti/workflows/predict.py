@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from tutti.config.recipe import Recipe
     from tutti.config.study import StudyConfig
-    from tutti.orchestration.after.inference import Checkpoint, Slots
+    from tutti.orchestration.after.encodings import Checkpoint
+    from tutti.orchestration.after.inference import Slots
     from tutti.outputs.submission.predictions import Shards, TaskVote
     from tutti.tasks.build import TaskSpec
     from tutti.tasks.layouts.protocol import FileLayout
@@ -59,7 +60,7 @@ class Input:
 
     def shards(self, size: int, *, skip: set[int]) -> Iterator[tuple[int, DataFrame]]:
         """Yields the number and the cleaned rows of each shard that is not in ``skip``."""
-        from tutti.data.prepare import clean_rows
+        from tutti.data.clean import clean_rows
 
         for number, rows in enumerate(_of_size(self.layout.blocks(str(self.file), rows=size), size)):
             if number not in skip:
@@ -240,7 +241,7 @@ def chosen_members(studies: Mapping[str, StudyBase], task: Task, name: str, reci
         StudyError: if the banks lack what the election needs, or a member's weights are missing.
     """
     from tutti.modeling.checkpoint import read_metadata
-    from tutti.orchestration.after.inference import Checkpoint
+    from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import weights_of
     from tutti.outputs.election.members import elect
     from tutti.outputs.submission.predictions import TaskVote, needed_voters
@@ -287,7 +288,7 @@ def _single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predic
     import numpy as np
 
     from tutti.modeling.checkpoint import read_metadata
-    from tutti.orchestration.after.inference import Checkpoint
+    from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import check_predicts
     from tutti.outputs.submission.predictions import TaskVote
 

@@ -203,9 +203,21 @@ def ensemble(
             rule=rule_of(chosen),
             submission=formats_of(config, prepared, chosen),
             answers=answers(config, prepared, files, console=study.console),
+            prompts=_prompts(config, prepared),
             folded=config.split.folds is not None,
         )
     return Vote(studies, name, chosen, voted)
+
+
+def _prompts(config: StudyConfig, prepared: Prepared) -> dict[str, dict[str, list[str]]]:
+    """By task of texts and test part: the prompts of the test file, in its order."""
+    return {
+        task.name: {
+            part: prepared.rows(task.name, part)["text"].tolist() for part in config.tasks[task.name].test_sets()
+        }
+        for task in prepared.tasks
+        if task.kind.generative
+    }
 
 
 def rule_of(recipe: Recipe) -> Rule:

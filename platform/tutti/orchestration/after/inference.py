@@ -13,9 +13,9 @@ import numpy as np
 
 from tutti.config.study import Resources
 from tutti.errors import ClusterError, Fault, TrialError, TrialMemoryError, TuttiError, first_line
+from tutti.orchestration.after.encodings import Checkpoint, Encodings
 from tutti.orchestration.worker.cpus import private_cpus
 from tutti.orchestration.worker.memory import is_out_of_memory
-from tutti.records import TextLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,19 +31,6 @@ not depend on the number of workers."""
 _MAX_TOKENS = {"cpu": 1024, "cuda": 32768}  # per batch, with padding: fits a core's caches, or occupies a GPU
 _WITHOUT_TRIAL_REMEDY = "take the trial out of the recipe with `members: {filter: }`, or name another --checkpoint"
 _JOBS_PER_WORKER = 2  # in flight, so that no worker is idle while the next shard is tokenized
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint to predict with.
-
-    Attributes:
-        folder: visible to every node.
-        limit: of the tokens of a row in training.
-    """
-
-    folder: Path
-    limit: TextLimit
 
 
 @dataclass(frozen=True)
@@ -197,49 +184,6 @@ class Predictor:
             remedy = f"predict where workers have more memory, {_WITHOUT_TRIAL_REMEDY}"
             raise TrialMemoryError(Fault(what, rule, first_line(error), remedy)) from error
         del self._models[oldest]
-
-
-class Encodings:
-    """How rows are tokenized for checkpoints: those with equal tokenizers and equal limits share one encoding.
-
-    Attributes:
-        keys: the key of each checkpoint's encoding.
-    """
-
-    def __init__(self, checkpoints: Sequence[Checkpoint], task: Task) -> None:
-        from tutti.data.encode import encoding_key, load_tokenizer
-
-        self._generation = task.generation
-        self.keys: list[str] = []
-        self._tokenizers: dict[str, tuple[Any, TextLimit]] = {}
-        for checkpoint in checkpoints:
-            tokenizer = load_tokenizer(str(checkpoint.folder))
-            self.keys.append(encoding_key(tokenizer, checkpoint.limit))
-            self._tokenizers.setdefault(self.keys[-1], (tokenizer, checkpoint.limit))
-
-    def of(self, checkpoint: int) -> tuple[str, int]:
-        """The key of a checkpoint's encoding, and the id of its padding token."""
-        key = self.keys[checkpoint]
-        return key, self._tokenizers[key][0].pad_token_id
-
-    def encoded(self, rows: DataFrame) -> Iterator[tuple[str, tuple[pa.Table, pa.Table | None]]]:
-        """The key of each encoding, and the rows in it, with those of pairs in the other order where it swaps them."""
-        import pyarrow as pa
-
-        from tutti.data.encode import encode_rows, swapped
-        from tutti.data.prompts import SCHEMA, encoded_prompts
-
-        texts = pa.table({name: pa.array(rows[name], pa.string()) for name in ("text", "text_b") if name in rows})
-        other = swapped(texts) if "text_b" in texts.column_names else None
-        for key, (tokenizer, limit) in self._tokenizers.items():
-            if self._generation is not None:
-                chat, size = self._generation.chat, max(len(rows), 1)
-                prompts = encoded_prompts(texts, tokenizer, limit, chat=chat, rows=size)
-                yield key, (pa.Table.from_batches(prompts, SCHEMA), None)
-                continue
-            first = encode_rows(texts, tokenizer=tokenizer, limit=limit)
-            swaps = other is not None and limit.swap
-            yield key, (first, encode_rows(other, tokenizer=tokenizer, limit=limit) if swaps else None)
 
 
 class LocalPredictor:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tutti.bank.bank import Bank
 from tutti.config.folder import TrialFolder, fold_name
+from tutti.data.prepared import is_predicted
 from tutti.ensembling.methods.registry import plain_vote
 from tutti.errors import StorageError
 from tutti.records import CheckpointRecord, Usage
@@ -189,7 +190,7 @@ def _combined(
         combined[task.name] = {}
         validation_folds = folds[task.name][folds[task.name] >= 0]
         for name, part in parts[task.name].items():
-            if name == "train":
+            if not is_predicted(name):
                 continue
             by_fold = [fold_bank.predictions(fold_name(fold), task.name, name).outputs for fold in range(count)]
             if name == "validation":
@@ -203,7 +204,7 @@ def _combined(
 
 
 def _score(task: Task, predictions: Predictions, folds: Sequence[CheckpointRecord]) -> float:
-    """The score of the out-of-fold rows; of a metric of likelihood, which predictions do not have, the folds' mean."""
+    """The score of the out-of-fold rows; of a metric of the likelihood, which these do not have, the folds' mean."""
     if task.needs == "likelihood":
         return float(np.mean([record.task_scores[task.name] for record in folds]))
     assert predictions.labels is not None

@@ -18,6 +18,7 @@ from tutti.outputs.election.card import FOLDED, PICTURE, RELIABILITY, Card, Grad
 from tutti.outputs.election.grade import grade
 from tutti.outputs.election.members import Election, Rule, elect, votes
 from tutti.outputs.election.task_card import task_card
+from tutti.outputs.election.texts import written_texts
 from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.pictures import drawn, ensemble_png, reliability_png
 from tutti.outputs.submission.formats.glue import lacking
@@ -44,11 +45,13 @@ class Voted:
         card: without files.
         items: by task and test part, the ids and what the submission says of each row.
         files: the submission files, by part and name.
+        texts: of tasks of texts, what was written with its log-probability, by part and file name.
     """
 
     card: Card
     items: Mapping[str, Mapping[str, tuple[list[str], Sequence[Item]]]]
     files: Files
+    texts: Files
 
     def write(self, out: Path) -> Card:
         """Writes submission files, a zip of them, ``card.json``, ``card.md`` and pictures into ``out``.
@@ -69,7 +72,7 @@ class Voted:
         with output_folder(out, kind="ensemble") as folder:
             for part, rendered in self.files.items():
                 place = folder / part.removeprefix("test").removeprefix("-")
-                for name, content in {**rendered, _ZIP: zipped(rendered)}.items():
+                for name, content in {**rendered, _ZIP: zipped(rendered), **self.texts.get(part, {})}.items():
                     write_whole(place / name, content)
             pictures = {PICTURE: partial(ensemble_png, self.card)}
             if calibrations := {task.task: task.calibration for task in self.card.tasks if task.calibration}:
@@ -90,6 +93,7 @@ def vote(
     rule: Rule,
     submission: Formats,
     answers: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    prompts: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     folded: bool = False,
 ) -> Voted:
     """Lets the checkpoints of a bank vote, and checks what they say of the test rows.
@@ -100,6 +104,7 @@ def vote(
         submission: the layouts of the files.
         answers: by task and test part, labels of the test rows if the user has them, in order: ``(rows,)`` class
             indices or values. The card then includes the scores on them.
+        prompts: by task of texts and test part, the prompts in order.
         folded: whether the study has folds, so that its validation rows differ from new rows: see ``FOLDED``.
 
     Raises:
@@ -129,7 +134,13 @@ def vote(
         ),
         folded=folded,
     )
-    return Voted(card, items, files)
+    texts: Files = {}
+    for task in tasks:
+        for part, inputs in (prompts or {}).get(task.name, {}).items():
+            place, _ = submission.place(task, part)
+            content = written_texts(bank, task, part, election.tasks[task.name], inputs)
+            texts.setdefault(place, {})[f"{task.name}.predictions.jsonl"] = content
+    return Voted(card, items, files, texts)
 
 
 def write_ensemble(*, out: Path, **given: Any) -> Card:

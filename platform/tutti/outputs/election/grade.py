@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from tutti.bank.electorate import Checkpoints
-from tutti.data.clean import have_texts_of, row_texts
-from tutti.data.prepare import clean_rows
+from tutti.data.clean import clean_rows, have_texts_of, row_texts
 from tutti.errors import Fault, SubmissionError, TaskFileError
 from tutti.outputs.election.card import Graded
 from tutti.outputs.election.members import Elected, votes

@@ -7,8 +7,7 @@ from pathlib import PurePath
 
 from tutti.config.objective_weights import listed, proportional
 from tutti.config.study import Cleaning
-from tutti.data.clean import row_texts
-from tutti.data.prepare import clean_rows
+from tutti.data.clean import clean_rows, row_texts
 from tutti.data.prepared import Prepared
 from tutti.errors import Fault, StudyError, counted
 from tutti.tasks.task import Task

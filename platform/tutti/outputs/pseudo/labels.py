@@ -17,7 +17,7 @@ from tutti.bank.electorate import Checkpoints
 from tutti.config.recipe import PseudoLabels
 from tutti.data.clean import row_texts
 from tutti.ensembling.nested import MIN_TEXTS, MIN_TEXTS_NESTED
-from tutti.ensembling.pseudo import Opinion, choose, drift, opinion, precision
+from tutti.ensembling.pseudo import Opinion, agrees, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
 from tutti.files import whole_file
 from tutti.outputs.election.members import Elected, Rule, elect, votes
@@ -44,6 +44,7 @@ class _Labelled:
         decided: ``(chosen, ...)`` decisions, as of the task's kind.
         predictions: ``(chosen, ...)`` outputs.
         opinion: class, confidence and agreement of the chosen rows; none for kinds without.
+        agreement: ``(chosen,)`` float32, of texts the share of members who write this very text; None for other kinds.
     """
 
     task: Task
@@ -54,6 +55,7 @@ class _Labelled:
     decided: np.ndarray
     predictions: np.ndarray
     opinion: Opinion | None
+    agreement: np.ndarray | None = None
 
     def frame(self) -> DataFrame:
         """The labelled rows, with their labels as in a file."""
@@ -126,7 +128,8 @@ def label(
     """Labels the rows that ``labelling`` selects.
 
     The label is the most probable class, or each label with a probability of at least 0.5, whatever the recipe's
-    decision rule. Numbers have no confidence: their rows are labelled only if all rows are. Rows with an empty text and
+    decision rule. Numbers have no confidence: their rows are labelled only if all rows are. Of texts the agreement
+    counts, and as the confidence too. Rows with an empty text and
     rows that a trial has seen with a label are left out.
 
     Args:
@@ -139,7 +142,9 @@ def label(
         StorageError: if the bank cannot be read.
     """
     labellable = [
-        task for task in tasks if task.name in pools and (labelling.select == "all" or task.kind.probabilistic)
+        task
+        for task in tasks
+        if task.name in pools and (labelling.select == "all" or task.kind.probabilistic or task.kind.generative)
     ]
     numbers = [task.name for task in tasks if task.name in pools and task not in labellable]
     if not labellable:
@@ -227,9 +232,18 @@ def _labelled(
     eligible = _with_texts(pool.rows) & ~pool.seen
     kind = task.kind
     if not kind.probabilistic:
-        rows = np.flatnonzero(eligible)
+        agreement = None
+        chosen_rows = eligible
+        if kind.generative:
+            voices = voted.members[elected.ensemble.combiner.weights != 0]
+            agreement = (voices == voted.combined).mean(axis=0, dtype=np.float32)
+            said = np.array([bool(text.strip()) for text in voted.combined], dtype=bool)  # others teach nothing
+            chosen_rows = eligible & said & agrees(agreement, labelling)
+        rows = np.flatnonzero(chosen_rows)
         values = voted.combined[rows]
-        return _Labelled(task, pool, elected, len(rows), rows, elected.ensemble.decide(values), values, None)
+        decided = elected.ensemble.decide(values)
+        agreement = None if agreement is None else agreement[rows]
+        return _Labelled(task, pool, elected, int(eligible.sum()), rows, decided, values, None, agreement)
     if not can_label(elected, labelling, calibrated=calibrated):
         rule = f"have at least {MIN_TEXTS} different texts for the temperature of soft labels"
         remedy = "set `labels: hard` or `calibration: none` in the recipe"
@@ -336,13 +350,14 @@ def _write_labels(labelled: _Labelled, labelling: PseudoLabels, path: Path) -> N
 
 def _write_ledger(labelled: _Labelled, path: Path) -> None:
     count, chosen = len(labelled.rows), labelled.opinion
+    agreement = labelled.agreement if chosen is None else chosen.agreement
     members = [member.key for member in labelled.elected.members if member.weight]
     nulls = pa.nulls(count, pa.float32())  # a regression has no confidence
     columns = {
         "id": pa.array([str(row) for row in labelled.pool.rows["id"].iloc[labelled.rows]], pa.string()),
         "label": pa.array(labelled.frame()["label"], pa.string()),
         "confidence": nulls if chosen is None else pa.array(chosen.confidence, pa.float32()),
-        "agreement": nulls if chosen is None else pa.array(chosen.agreement, pa.float32()),
+        "agreement": nulls if agreement is None else pa.array(agreement, pa.float32()),
         "round": pa.array(np.full(count, labelled.pool.round, dtype=np.int32)),
         "members": pa.array([members] * count, pa.list_(pa.string())),
         "source_sha256": pa.array([labelled.pool.source] * count, pa.string()),

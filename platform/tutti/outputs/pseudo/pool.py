@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tutti.data.clean import row_texts
-from tutti.data.prepare import clean_rows
+from tutti.data.clean import clean_rows, row_texts
 from tutti.errors import Fault, StorageError, first_line
 from tutti.outputs.election.studies import every_cleaning, one_spaced
 from tutti.tasks.kinds.probabilities import known

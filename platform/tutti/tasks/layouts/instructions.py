@@ -130,6 +130,7 @@ class Instructions(FileSource):
         dataset, subset: as of ``Hub``, whose splits are then the sources; None for files.
         text, label: the columns of prompts and targets, in ``input-output`` alone.
         id, sample_ids: as of ``Table``.
+        group: a column that labelled rows have as their group; None for none.
     """
 
     format: str = "input-output"
@@ -139,11 +140,7 @@ class Instructions(FileSource):
     label: str = "output"
     id: str | None = None
     sample_ids: tuple[str, ...] = ()
-
-    @property
-    def is_chat(self) -> bool:
-        """Whether prompts are JSON lists of messages."""
-        return self.format == "chat"
+    group: str | None = None
 
     @cached_property
     def _format(self) -> Format:
@@ -179,7 +176,7 @@ class Instructions(FileSource):
     ) -> Iterator[DataFrame]:
         first, origin = 0, self.origin(source)
         table = self._ids(source)
-        names = {"id": table.id, "text": "text", **({"label": "label"} if labelled else {})}
+        names = {"id": table.id, "text": "text", **({"label": "label", "group": self.group} if labelled else {})}
         known = {ours: theirs for ours, theirs in names.items() if theirs is not None}
         for columns, places, place in self._blocks(source, limit, table):
             converted = self._converted(columns, places, f"{origin}, {place}", labelled=labelled)
@@ -206,7 +203,7 @@ class Instructions(FileSource):
         return Table(id=Table(id=self.id, text=first, label=last, sample_ids=self.sample_ids).with_ids(source).id)
 
     def _blocks(self, source: str, limit: int | None, table: Table) -> Iterator[Block]:
-        wanted = {*self._format.columns, *filter(None, [table.id])}
+        wanted = {*self._format.columns, *filter(None, [table.id, self.group])}
         if self._hub is not None:
             data = self._hub.loaded(source)
             for start in range(0, len(data), limit or max(len(data), 1)):

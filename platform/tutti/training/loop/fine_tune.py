@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from tutti.config.folder import TrialFolder
 from tutti.config.stages import staged
 from tutti.data.encode import EncodedPart, load_tokenizer
+from tutti.data.prepared import is_predicted
 from tutti.files import clear_stray, storage_faults, strays, whole_folder
 from tutti.modeling.adapters import forget_optimizers
 from tutti.modeling.checkpoint import METADATA, load_checkpoint, save_checkpoint
@@ -26,25 +26,24 @@ from tutti.modeling.model import MultiTaskModel, model_type_of
 from tutti.records import CheckpointRecord, TextLimit, Usage
 from tutti.tasks.objective import study_score
 from tutti.tasks.predictions import Predictions
-from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
 from tutti.training.keys.arguments import machine_faults, training_arguments
 from tutti.training.keys.options import split_training
 from tutti.training.keys.schedules import follow
 from tutti.training.loop.callbacks import StageCallback
-from tutti.training.loop.measure import measure, measure_texts, study_loss
+from tutti.training.loop.evaluate import Evaluation, Parts, Reader, evaluate
+from tutti.training.loop.measure import study_loss
 from tutti.training.loop.report import EpochReport, FineTuned
 from tutti.training.loop.resume import Position, load_state, newest_state, remove_later, save_state, stage_start
 from tutti.training.loop.stage_model import stage_model
 from tutti.training.loop.trainer import MultiTaskTrainer, diverged
-from tutti.training.machine.precision import autocast, name_of
-from tutti.training.machine.ranks import from_rank_zero, rank, together, world_size
+from tutti.training.machine.precision import name_of
+from tutti.training.machine.ranks import from_rank_zero, rank, together
 from tutti.training.machine.sharding import forget_sharding, is_sharded, whole_state
-from tutti.training.predict import are_finite, likelihoods, predict
+from tutti.training.predict import are_finite
 from tutti.training.tricks.averages import evaluation_weights
 from tutti.training.tricks.seen_words import exclude_unseen_words
 
-Parts = Mapping[str, Mapping[str, EncodedPart]]
 _SEED_STRIDE = 2**16  # between the seeds of consecutive ranks; larger than any number of stages
 
 
@@ -135,7 +134,7 @@ class _Run:
 
     Attributes:
         best_score: as in ``Position``.
-        best_probabilities: the best checkpoint's outputs for the validation rows, by task.
+        best: the best checkpoint's evaluation, if it was made in this run.
         precision: the precision of its latest stage, or of the state that it resumed from.
         trainable: number of trainable weights of the latest stage.
         waited: as in ``Position``.
@@ -154,7 +153,7 @@ class _Run:
     on_epoch: Callable[[EpochReport], None]
     stage_count: int
     best_score: float = -math.inf
-    best_probabilities: dict[str, np.ndarray] = field(default_factory=dict)
+    best: Evaluation = field(default_factory=Evaluation)
     position: Position | None = None
     precision: str | None = None
     trainable: int | None = None
@@ -278,36 +277,24 @@ class _Run:
         self, trainer: MultiTaskTrainer, epoch: int, metrics: dict[str, float]
     ) -> tuple[float, dict[str, float]]:
         """The study's score and the tasks'. Adds to ``metrics``; saves the checkpoint if it is the best so far."""
-        task_scores: dict[str, float] = {}
-        probabilities: dict[str, np.ndarray] = {}
-        shown: dict[str, Any] = {}  # the outputs, of texts the likelihoods
-        for task in self.tasks:
-            part = self.parts[task.name]["validation"]
-            likely = None
-            if task.generation is not None:
-                likely = shown[task.name] = self._likelihoods(trainer.args, trainer.model, task, part)
-            if task.generation is None or task.generation.at_evaluations:
-                probabilities[task.name] = self._predict(trainer.args, trainer.model, task, part)
-            outputs = shown.setdefault(task.name, probabilities.get(task.name))
-            if not are_finite(outputs):  # the last step's loss was finite, but its gradient was not
-                step = trainer.state.global_step
-                raise diverged(f"what the model predicts of the task {task.name} after step {step}", trainer.parameters)
-            if likely is None:
-                task_scores[task.name], values = measure(task, part, outputs)
-            else:
-                task_scores[task.name], values = measure_texts(task, part, likely, probabilities.get(task.name))
-            metrics |= values
+        reader = Reader(trainer.args, trainer.model, self.tokenizer)
+        found = evaluate(self.tasks, self.parts, reader, last=trainer.done)
+        if (name := found.not_finite) is not None:  # the last step's loss was finite, but its gradient was not
+            step = trainer.state.global_step
+            raise diverged(f"what the model predicts of the task {name} after step {step}", trainer.parameters)
+        task_scores = found.scores
+        metrics |= found.metrics
         score = rank_by = study_score(task_scores, self.tasks)
         if trainer.options.best_by == "loss":
             parts = {task.name: self.parts[task.name]["validation"] for task in self.tasks}
             scales = {task.name: trainer.model.head(task.name).scale.cpu().numpy() for task in self.tasks}
-            metrics["validation_loss"] = study_loss(self.tasks, parts, shown, scales=scales)
+            metrics["validation_loss"] = study_loss(self.tasks, parts, found.measured, scales=scales)
             rank_by = -metrics["validation_loss"]
         self.waited += 1
         if rank_by > self.best_score + trainer.options.early_stopping_threshold:
             self.waited = 0
         if rank_by > self.best_score:
-            self.best_score, self.best_probabilities = rank_by, probabilities
+            self.best_score, self.best = rank_by, found
             weights = whole_state(trainer.model.trained_state()) if is_sharded(trainer.model) else None
             from_rank_zero(
                 lambda: save_checkpoint(
@@ -322,22 +309,10 @@ class _Run:
                     score=score,
                     task_scores=task_scores,
                     limit=self.limit,
-                    decisions=self._decisions(probabilities),
+                    decisions=found.decisions(self.tasks, self.parts),
                 )
             )
         return score, task_scores
-
-    def _decisions(self, outputs: Mapping[str, np.ndarray]) -> dict[str, list[float]]:
-        """The decisions at which the validation rows are scored, of tasks that have any."""
-        decisions = {}
-        for task in self.tasks:
-            if task.kind.generative:
-                continue
-            labels = self.parts[task.name]["validation"].labels
-            assert labels is not None
-            if (decision := Scorer.of(task).alone(labels, outputs[task.name])) is not None:
-                decisions[task.name] = decision.tolist()
-        return decisions
 
     def predict_with_best(self, keys: Mapping[str, Any]) -> FineTuned:
         """Loads the best checkpoint and predicts every part of every task except its training rows."""
@@ -346,20 +321,24 @@ class _Run:
         attention = options.attn_implementation
         model, metadata = load_checkpoint(self.folder.best, device=args.device, attn_implementation=attention)
         model.to(args.device)
+        reader = Reader(args, model, self.tokenizer)
 
         def predictions_of(task: Task, name: str, part: EncodedPart) -> Predictions:
-            outputs = self.best_probabilities.get(task.name) if name == "validation" else None
-            if outputs is None:
-                outputs = self._predict(args, model, task, part)
+            known = self.best if name == "validation" else Evaluation()
+            outputs, scores = known.outputs.get(task.name), known.log_probabilities.get(task.name)
+            if outputs is None and task.kind.generative:
+                outputs, scores = reader.written(task, part)
+            elif outputs is None:
+                outputs = reader.predict(task, part)
             if not are_finite(outputs):  # no evaluation has seen these rows, and one may be too long for fp16
                 raise diverged(f"what the model predicts of the {name} rows of the task {task.name}", keys)
-            return Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels)
+            return Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels, log_probabilities=scores)
 
         predictions = {
             task.name: {
                 name: predictions_of(task, name, part)
                 for name, part in self.parts[task.name].items()
-                if name != "train"
+                if is_predicted(name)
             }
             for task in self.tasks
         }
@@ -378,25 +357,6 @@ class _Run:
             self.usage,
         )
         return FineTuned(record, predictions)
-
-    def _predict(self, args: TrainingArguments, model: MultiTaskModel, task: Task, part: EncodedPart) -> np.ndarray:
-        with autocast(args.device, name_of(args)):  # in the precision of training
-            return predict(model, part, tokenizer=self.tokenizer, **_prediction_options(args, task))
-
-    @staticmethod
-    def _likelihoods(args: TrainingArguments, model: MultiTaskModel, task: Task, part: EncodedPart) -> np.ndarray:
-        with autocast(args.device, name_of(args)):
-            return likelihoods(model, part, **_prediction_options(args, task))
-
-
-def _prediction_options(args: TrainingArguments, task: Task) -> dict[str, Any]:
-    return {
-        "task": task.name,
-        "batch_size": args.per_device_eval_batch_size,
-        "device": args.device,
-        "rank": rank(),
-        "world": world_size(),
-    }
 
 
 def _trainable_weights(model: MultiTaskModel) -> int:

@@ -69,6 +69,21 @@ def measure_texts(
     return score, values
 
 
+def measure_answers(part: EncodedPart, answered: np.ndarray) -> tuple[float, dict[str, float]]:
+    """The accuracy of answers to questions, the mean over groups of rows, and that of each group.
+
+    Args:
+        part: with the group of each row.
+        answered: ``(rows,)``, what ``tutti.training.predict.answers`` returns.
+    """
+    assert part.groups is not None
+    right: dict[str, list[bool]] = {}
+    for group, is_right in zip(part.groups.tolist(), answered.tolist(), strict=True):
+        right.setdefault(group, []).append(is_right)
+    by_group = {group: float(np.mean(of_group)) for group, of_group in sorted(right.items())}
+    return float(np.mean(list(by_group.values()))), by_group if len(by_group) > 1 else {}
+
+
 def measure(task: Task, part: EncodedPart, outputs: np.ndarray) -> tuple[float, dict[str, float]]:
     """The task's score, of which higher is better, and by name what is logged: its loss and its metrics as users know
     them.
