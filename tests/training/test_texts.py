@@ -16,7 +16,8 @@ from training_runs import Tune, assert_same_end, final_weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from word_backbone import save_decoder
 
-from tutti.data.encode import EncodedPart, with_target_places
+from tutti.data.encode import EncodedPart
+from tutti.data.prompts import with_target_places
 from tutti.errors import ConfigError
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.tasks.kinds.text import texts_array
@@ -172,11 +173,18 @@ def test_texts_are_written_once_where_no_metric_of_an_evaluation_needs_them(
     assert all(isinstance(text, str) for text in done.predictions["answers"]["validation"].outputs)
 
 
-def written(folder: Path, part: EncodedPart, settings: dict[str, Any], **options: Any) -> list[str]:
+def with_scores(
+    folder: Path, part: EncodedPart, settings: dict[str, Any], **options: Any
+) -> tuple[list[str], np.ndarray]:
     model, _ = load_checkpoint(folder)
     model.tasks["answers"] = replace(TASK, generation=Generation(settings))
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    return list(generate(model, part, task="answers", tokenizer=tokenizer, device=torch.device("cpu"), **options))
+    found, scores = generate(model, part, task="answers", tokenizer=tokenizer, device=torch.device("cpu"), **options)
+    return list(found), scores
+
+
+def written(folder: Path, part: EncodedPart, settings: dict[str, Any], **options: Any) -> list[str]:
+    return with_scores(folder, part, settings, **options)[0]
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3, "num_return_sequences": 2}], ids=["greedy", "beams"])
@@ -187,6 +195,21 @@ def test_a_row_has_the_same_text_in_a_batch_of_any_size(
     together = written(whole[2] / "best", part, {"max_new_tokens": 5, **settings})
     assert together == written(whole[2] / "best", part, {"max_new_tokens": 5, **settings}, max_tokens=1)
     assert len(set(together)) > 1
+
+
+def test_a_text_has_the_log_probability_of_its_tokens_and_of_its_end(
+    whole: tuple[Any, Any, Path], texts: dict[str, dict[str, EncodedPart]]
+) -> None:
+    part, folder = texts["answers"]["test"], whole[2] / "best"
+    found, scores = with_scores(folder, part, {"max_new_tokens": 5})
+    decoder, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    for prompt, text, score in zip(part.encoded["input_ids"], found, scores, strict=True):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = [*ids, END] if len(ids) < 5 else ids
+        with torch.no_grad():
+            logits = decoder(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+        expected = -functional.cross_entropy(logits, torch.tensor(ids), reduction="sum")
+        assert score == pytest.approx(expected.item(), abs=1e-3)
 
 
 def test_texts_that_are_drawn_are_the_same_again_and_leave_the_state_of_chance(

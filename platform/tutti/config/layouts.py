@@ -113,7 +113,7 @@ def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str])
 
 
 def _texts_faults(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> Iterator[Fault]:
-    """The faults of a task of texts: columns that its format does not have, and a metric of texts that are not written."""
+    """The faults of a task of texts: columns that its format lacks, and a metric of texts that are not written."""
     if task["layout"] != "instructions":
         return
     form, columns = task.get("format", TaskConfig.model_fields["format"].default), task.get("columns")
