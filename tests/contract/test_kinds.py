@@ -23,6 +23,7 @@ from tutti.config.recipe import PseudoLabels, Recipe
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
+from tutti.ensembling.methods.registry import plain_vote
 from tutti.outputs.election.ensemble import write_ensemble
 from tutti.outputs.election.grade import read_labels
 from tutti.outputs.pictures import predictions_png
@@ -45,6 +46,7 @@ ROWS = {"train": 200, "test": 30, "pool": 40}
 MEMBERS = 4
 TOXIC = ("toxic", "insult", "threat")
 RECIPE = Recipe(members={"top": 3}, method="stacking", decision="offsets", calibration="temperature")
+OF_TEXTS = Recipe(members={"top": 3})
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Example:
     columns: tuple[str, ...]
     keys: str
     cells: Callable[[np.random.Generator, int], list[list[str]]]
+    layout: str = "table"
 
 
 def classes(rng: np.random.Generator, rows: int) -> list[list[str]]:
@@ -84,6 +87,11 @@ def numbers(rng: np.random.Generator, rows: int) -> list[list[str]]:
     return [["" if rng.random() < 0.1 else each for each in row] for row in values]
 
 
+def texts(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    words = ("one", "two", "three", "four")
+    return [[" ".join(words[each] for each in rng.integers(4, size=rng.integers(1, 6)))] for _ in range(rows)]
+
+
 EXAMPLES = {
     "classes": Example(("label",), "metric: macro_f1", classes),
     "ordered": Example(("label",), "metric: quadratic_kappa\n    ordered: true", grades),
@@ -94,6 +102,7 @@ EXAMPLES = {
     "values by correlation": Example(
         ("valence", "arousal"), "metric: pearson\n    columns: {values: [valence, arousal]}", numbers
     ),
+    "text": Example(("label",), "metric: rouge_l\n    columns: {text: text, label: label}", texts, "instructions"),
 }
 PROBABILITIES = {
     "classes": Example(("label",), "metric: log_loss", classes),
@@ -127,6 +136,8 @@ def write_table(path: Path, columns: tuple[str, ...], part: str, labels: list[li
 
 def noisy(kind: str, truth: np.ndarray, outputs: int, rng: np.random.Generator) -> np.ndarray:
     """Outputs that are right more often than not."""
+    if kind == "text":
+        return np.where(rng.random(len(truth)) < 0.3, rng.permutation(truth), truth)
     if kind in ("value", "values"):
         return (np.nan_to_num(truth) + rng.normal(0, 0.6, truth.shape)).astype(np.float32)
     if kind == "labels":
@@ -153,7 +164,7 @@ study: kinds
 backbone: {folder}
 tasks:
   t:
-    layout: table
+    layout: {example.layout}
     train: train.csv
     test: test.csv
     unlabeled: pool.csv
@@ -208,7 +219,7 @@ def _as_read(spec, labels: list[list[str]], folder: Path, example: Example) -> l
 
 
 def ensemble(study: Study, recipe: Recipe | None = None, name: str = "out"):
-    recipe = recipe or RECIPE
+    recipe = recipe or (OF_TEXTS if study.task.kind.generative else RECIPE)
     return write_ensemble(
         study="kinds",
         recipe_name="own",
@@ -258,7 +269,8 @@ def test_a_submission_has_a_row_per_test_row_and_the_columns_of_its_kind(study_o
     assert [row[0] for row in rows] == [f"test{row}" for row in range(ROWS["test"])]
     allowed = {"labels": {"0", "1"}}.get(study.task.kind_name, {*study.task.names})
     cells = {cell for row in rows for cell in row[1:]}
-    assert cells <= allowed if study.task.kind.probabilistic else np.isfinite([*map(float, cells)]).all()
+    if study.task.kind_name != "text":
+        assert cells <= allowed if study.task.kind.probabilistic else np.isfinite([*map(float, cells)]).all()
     read = json.loads((tmp_path / "out" / "card.json").read_text())
     assert read["tasks"][0]["score"]["score"] == card.tasks[0].score.score
     assert card.graded[0].score > (-1 if study.task.metric == "rmse" else 0.5)
@@ -374,6 +386,15 @@ def thresholds_of_the_vote(study: Study) -> np.ndarray:
     return np.array([*card.tasks[0].offsets.values()], dtype=np.float32)
 
 
+def test_pseudo_labels_of_texts_are_those_on_which_members_agree_best(study_of):
+    study = study_of("text")
+    report = pseudo(study, PseudoLabels(select="all", max_drift=None))
+    back = trained_on(study, report.tasks[0].file, "hard")
+    keys = [member.key for member in report.tasks[0].members]
+    votes = np.stack([study.bank.predictions(key, "t", "unlabeled").outputs for key in keys])
+    np.testing.assert_array_equal(back.labels, plain_vote(study.task, votes))
+
+
 def pseudo(study: Study, labelling: PseudoLabels):
     return write_pseudo_labels(
         study="kinds",
@@ -430,6 +451,10 @@ def test_new_rows_are_predicted_with_the_columns_of_their_kind(study_of, example
     table = TaskVote(study.task, {0: (0,)}).table(["a"] * len(outputs), [outputs])
     names, kind = study.task.names, study.task.kind_name
     decided = "labels" if kind == "labels" else "label"
+    if kind == "text":
+        assert table.column_names == ["id", "text", "agreement"]
+        assert table["text"].to_pylist() == outputs.tolist()
+        return
     columns = [decided, "confidence", *(f"p_{name}" for name in names)] if kind not in ("value", "values") else names
     assert table.column_names == ["id", *(columns or ("value",))]
     if kind == "labels":

@@ -76,11 +76,14 @@ _KINDS: dict[str, dict[str, Any]] = {  # what a configuration needs beside the s
 }
 
 
-def save_decoder(folder: Path, kind: str = "llama", *, words: int = 60, **tokens: str | None) -> None:
+def save_decoder(
+    folder: Path, kind: str = "llama", *, words: int = 60, tied: bool | None = None, **tokens: str | None
+) -> None:
     """Saves a decoder of a kind with its language-model head, of 64 words with random weights, and its tokenizer,
     which puts ``<s>`` in front and knows ``w0``, ``w1`` and so on. The same ones each time.
 
     Args:
+        tied: whether the language-model head is the table of embeddings; by default but for phi3.
         tokens: the tokenizer's special tokens, in place of ``<pad>``, ``<s>`` and ``</s>``; None for none.
     """
     import torch
@@ -103,7 +106,12 @@ def save_decoder(folder: Path, kind: str = "llama", *, words: int = 60, **tokens
         **{name: token for name, token in named.items() if token is not None},
     ).save_pretrained(folder)
     torch.manual_seed(0)
-    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": kind != "phi3"}
+    special = {
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "tie_word_embeddings": kind != "phi3" if tied is None else tied,
+    }
     config = AutoConfig.for_model(kind, **_SIZES, **_KINDS[kind], **special)
     auto = AutoModelForMaskedLM if kind == "modernbert" else AutoModelForCausalLM
     auto.from_config(config).save_pretrained(folder)

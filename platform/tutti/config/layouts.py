@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args
 
-from tutti.config.metric_facts import kind_of, kinds_of
+from tutti.config.metric_facts import kind_of, kinds_of, needs_texts
 from tutti.config.raw import metric_of, tasks_of
-from tutti.config.study import Columns, GlueKind, LayoutName, TaskConfig
+from tutti.config.study import INSTRUCTION_COLUMNS, Columns, GlueKind, LayoutName, TaskConfig
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
 
@@ -18,6 +18,7 @@ GLUE_NAMES: dict[str, GlueKind] = {
 _ONLY: dict[str, tuple[LayoutName, ...]] = {
     "pair": ("competition",),
     "cleaning.broken_rows": ("competition", "glue"),
+    "cleaning.repeated_punctuation": ("competition", "glue", "table", "hub"),  # "### Response" and quotes of JSON
     "columns": ("table", "hub", "instructions"),
     "format": ("instructions",),
     "generation": ("instructions",),
@@ -47,13 +48,15 @@ def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
             *_missing_keys(name, task, what),
             *_texts_twice(name, task, what),
             *_soft_values(name, task, what),
+            *_texts_faults(name, task, what),
         ]
     ]
 
 
 def _unused_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     layout, cleaning = task["layout"], task.get("cleaning")
-    values = {**task, "cleaning.broken_rows": cleaning.get("broken_rows") if isinstance(cleaning, dict) else None}
+    steps = cleaning if isinstance(cleaning, dict) else {}
+    values = {**task, **{f"cleaning.{step}": on for step, on in steps.items()}}
     return [
         Fault(
             what(f"tasks.{name}.{key}"),
@@ -107,6 +110,22 @@ def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str])
         for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ())
         if isinstance(entry, dict) and entry.get("labels") == "soft" and kind_of(task) in ("value", "values", "text")
     ]
+
+
+def _texts_faults(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> Iterator[Fault]:
+    """The faults of a task of texts: columns that its format lacks, and a metric of texts that are not written."""
+    if task["layout"] != "instructions":
+        return
+    form, columns = task.get("format", TaskConfig.model_fields["format"].default), task.get("columns")
+    defaults = {**Columns().model_dump(), **INSTRUCTION_COLUMNS}
+    used = ("id", "text", "label") if form == "input-output" else ("id",)
+    for key, column in columns.items() if isinstance(columns, dict) else ():
+        if key in defaults and key not in used and column != defaults[key]:
+            rule, remedy = f"be left out with the format {form}, which names its columns", "take it out"
+            yield Fault(what(f"tasks.{name}.columns.{key}"), rule, show(column), remedy)
+    if task.get("generate") is False and needs_texts(metric := metric_of(task)):
+        rule, remedy = f"be true, or be left out, where the metric is of texts, as {show(metric)}", "take it out"
+        yield Fault(what(f"tasks.{name}.generate"), rule, "false", remedy)
 
 
 def _missing_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:

@@ -161,7 +161,8 @@ def names_for(kind: str) -> tuple[str, ...]:
 def kinds_of(metric: Any) -> tuple[KindName, ...]:
     """The kinds of tasks that a metric of a raw study file fits, a name or a mapping; all for what is neither."""
     if isinstance(metric, Mapping):
-        by_need = {"decisions": _NAMED, "probabilities": _NAMED, "values": _NUMBERS, "texts": ("text",)}
+        by_need = {"decisions": _NAMED, "probabilities": _NAMED, "values": _NUMBERS}
+        by_need |= {"texts": ("text",), "likelihood": ("text",)}
         return by_need.get(str(metric.get("needs")), get_args(KindName))
     known = FACTS.get(metric) if isinstance(metric, str) else None
     return known.kinds if known else get_args(KindName)
@@ -190,6 +191,12 @@ def default_metric(task: Mapping[str, Any]) -> str:
 def needs_values(metric: Any) -> bool:
     """Whether a metric of a raw study file, a name or a mapping, is one that only numbers have."""
     return not set(kinds_of(metric)) - set(_NUMBERS)
+
+
+def needs_texts(metric: Any) -> bool:
+    """Whether a metric of a raw study file, a name or a mapping, compares texts that a model writes."""
+    facts = FACTS.get(metric) if isinstance(metric, str) else None
+    return (metric.get("needs") if isinstance(metric, Mapping) else facts and facts.needs) == "texts"
 
 
 def kind_fault(metric: Facts, kind: str, *, what: str) -> Fault | None:

@@ -29,6 +29,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes
 GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]
 LayoutName = Literal["competition", "glue", "table", "hub", "instructions"]
 FormatName = Literal["competition", "glue", "csv"]
+INSTRUCTION_COLUMNS = {"text": "input", "label": "output"}  # the default names of the format input-output
 Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
 
 TEXTS = ("text", "text_b")  # that split.group names in any layout: the first and the second text
@@ -195,7 +196,7 @@ class TaskConfig(Strict):
     pair: bool = False  # competition: two texts per row
     max_train_samples: Annotated[int, Field(ge=2)] | None = None  # the first rows of ``train`` alone
     max_eval_samples: Annotated[int, Field(ge=2)] | None = None  # validation rows at most, drawn by the split's seed
-    columns: Columns = Columns()  # table and hub; of instructions text and label with input-output alone
+    columns: Columns = Columns()  # table and hub; of instructions id, and with input-output text and label
     template: str | None = None  # table and hub: the text, composed of columns, in place of columns.text
     template_b: str | None = None  # the second text of a pair, in place of columns.text_b
     metric: MetricChoice = "macro_f1"  # decides; also tells classes from numbers; of instructions perplexity by default
@@ -207,9 +208,14 @@ class TaskConfig(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_metric(cls, values: Any) -> Any:
-        """Fills in the default of the layout, so that it is stored and compared like an explicit value."""
-        return {"metric": default_metric(values), **values} if isinstance(values, dict) else values
+    def _fill_defaults(cls, values: Any) -> Any:
+        """Fills in the defaults of the layout, so that they are stored and compared like explicit values."""
+        if not isinstance(values, dict):
+            return values
+        columns = values.get("columns", {})
+        if values.get("layout") == "instructions" and isinstance(columns, dict):
+            values = {**values, "columns": {**INSTRUCTION_COLUMNS, **columns}}
+        return {"metric": default_metric(values), **values}
 
     @field_validator("template", "template_b")
     @classmethod

@@ -16,7 +16,7 @@ from transformers.utils import cached_file
 from tutti.errors import BackboneError, Fault
 from tutti.modeling.kinds.text import TextHead
 
-_HEAD = "lm_head.weight"
+_HEAD, _BIAS = "lm_head.weight", "lm_head.bias"
 _FILES = ("model.safetensors.index.json", "model.safetensors")
 
 
@@ -26,24 +26,22 @@ class LanguageHead(nn.Module):
     Logits are made for the target's tokens alone, which saves most of the memory and time that they take.
 
     Args:
-        weight: ``(vocabulary, hidden)``, and ``(vocabulary,)`` ``bias``; None where the decoder's embeddings serve.
+        weight: ``(vocabulary, hidden)``; None where the decoder's embeddings serve.
         trained: whether the weight is trained and saved; otherwise it is the backbone's, as under an adapter.
     """
 
     is_bi_encoder = False
     scale: Tensor
     weight: Tensor | None
-    bias: Tensor | None
 
-    def __init__(self, config: Any, weight: Tensor | None, bias: Tensor | None = None, *, trained: bool) -> None:
+    def __init__(self, config: Any, weight: Tensor | None, *, trained: bool) -> None:
         super().__init__()
         self.kind = TextHead()
         self.register_buffer("scale", torch.ones(()), persistent=False)
-        for name, tensor in (("weight", weight), ("bias", bias)):
-            if trained and tensor is not None:
-                self.register_parameter(name, nn.Parameter(tensor.float()))
-            else:
-                self.register_buffer(name, tensor, persistent=False)
+        if trained and weight is not None:
+            self.weight = nn.Parameter(weight.float())
+        else:
+            self.register_buffer("weight", weight, persistent=False)
         self._cap = getattr(config, "final_logit_softcapping", None)
         self._factor = getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1)
 
@@ -57,7 +55,7 @@ class LanguageHead(nn.Module):
             table: the decoder's embeddings, ``(vocabulary, hidden)``.
         """
         weight = table if self.weight is None else self.weight
-        logits = functional.linear(states.to(weight.dtype), weight, self.bias).float() * self._factor
+        logits = functional.linear(states.to(weight.dtype), weight).float() * self._factor
         return logits if not self._cap else torch.tanh(logits / self._cap) * self._cap
 
     def choice_logits(self, states: Tensor, places: Tensor, choices: Tensor, table: Tensor) -> Tensor:
@@ -90,7 +88,7 @@ def language_head(encoder: PreTrainedModel, *, trained: bool, backbone: str | No
         backbone: where its weights are; None for those of a checkpoint, which are loaded later.
 
     Raises:
-        BackboneError: if the backbone's files have none.
+        BackboneError: if the backbone's files have none, or one with a bias, as a few older decoders have.
     """
     config = encoder.config
     if getattr(config, "tie_word_embeddings", True):
@@ -102,6 +100,9 @@ def language_head(encoder: PreTrainedModel, *, trained: bool, backbone: str | No
     if weight is None:
         rule, remedy = "hold a language-model head", "name a decoder that was saved with its head"
         raise BackboneError(Fault(f"the backbone {backbone!r}", rule, f"weights without {_HEAD}", remedy))
+    if _has_bias(backbone):
+        rule, remedy = "have a language-model head without a bias", "name another decoder"
+        raise BackboneError(Fault(f"the backbone {backbone!r}", rule, _BIAS, remedy))
     return LanguageHead(config, weight.to(dtype), trained=trained)
 
 
@@ -114,6 +115,13 @@ def head_rows(backbone: str, rows: slice) -> Tensor | None:
             if _HEAD in weights.keys():  # noqa: SIM118  it is no mapping
                 return weights.get_slice(_HEAD)[rows]
     return None
+
+
+def _has_bias(backbone: str) -> bool:
+    if (file := _file_of_head(backbone)) is None:
+        return False
+    with safe_open(file, framework="pt") as weights:
+        return _BIAS in weights.keys()  # noqa: SIM118  it is no mapping
 
 
 def _file_of_head(backbone: str) -> str | None:
@@ -133,13 +141,11 @@ def causal_model(encoder: PreTrainedModel, head: LanguageHead) -> PreTrainedMode
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(encoder.config, dtype=torch.float32)
     setattr(model, model.base_model_prefix, encoder)
-    if head.weight is None:
-        output = nn.Linear(1, 1, bias=False, device="meta")
-        output.weight = encoder.get_input_embeddings().weight
-    else:
-        output = nn.Linear(1, 1, bias=head.bias is not None, device="meta")
-        output.weight = nn.Parameter(head.weight.detach(), requires_grad=False)
-        if head.bias is not None:
-            output.bias = nn.Parameter(head.bias.detach(), requires_grad=False)
+    output = nn.Linear(1, 1, bias=False, device="meta")
+    output.weight = (
+        encoder.get_input_embeddings().weight
+        if head.weight is None
+        else nn.Parameter(head.weight.detach(), requires_grad=False)
+    )
     model.set_output_embeddings(output)
     return model.eval()

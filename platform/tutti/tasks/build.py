@@ -14,7 +14,6 @@ from tutti.config.metric_facts import FACTS, KindName, kind_of
 from tutti.config.study import (
     TEXTS,
     Cleaning,
-    Columns,
     FormatName,
     LikeSample,
     OwnMetric,
@@ -238,14 +237,15 @@ def _layouts(name: str, config: TaskConfig, table: Table) -> tuple[Layout, Layou
         case "table":
             return table, plain, pair
         case "instructions":
-            columns, defaults = config.columns, Columns()
-            own = {
-                ours: getattr(columns, ours)
-                for ours in ("text", "label")
-                if getattr(columns, ours) != getattr(defaults, ours)
-            }
+            columns = config.columns
             instructions = Instructions(
-                config.format, config.dataset, config.subset, sample_ids=table.sample_ids, **own
+                config.format,
+                config.dataset,
+                config.subset,
+                text=columns.text,
+                label=columns.label,
+                id=columns.id,
+                sample_ids=table.sample_ids,
             )
             return instructions, replace(instructions, dataset=None), False
         case "hub":

@@ -90,7 +90,7 @@ class Task:
         if self.needs != "likelihood":
             return self
         of_texts = [name for name in self.report if FACTS[name].needs == "texts"]
-        return replace(self, metric=of_texts[0] if of_texts else VOTED)
+        return replace(self, metric=of_texts[0] if of_texts else VOTED, own_metric=None)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], folder: Path) -> Task:

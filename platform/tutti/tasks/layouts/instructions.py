@@ -25,7 +25,8 @@ _ALPACA = (
     "Below is an instruction that describes a task{paired}. Write a response that appropriately completes the "
     "request.\n\n### Instruction:\n{instruction}\n\n{given}### Response: "
 )
-_WRITTEN = ("text", "label")  # columns of the files that ``write`` makes, whose prompts are composed already
+_WRITTEN = {"text": "composed_prompt", "label": "target"}
+"""Our columns to those of the files that ``write`` makes, whose prompts are composed already."""
 
 
 class _Unfit(ValueError):
@@ -64,8 +65,13 @@ def _alpaca(row: Row) -> Converted:
     return prompt, _target(row, "output")
 
 
+def _nested(cell: Any) -> Any:
+    """A cell that holds a list, which files of plain cells have as JSON."""
+    return json.loads(cell) if isinstance(cell, str) and cell.lstrip().startswith("[") else cell
+
+
 def _unnatural(row: Row) -> Converted:
-    instances = row["instances"]
+    instances = _nested(row["instances"])
     first = instances[0] if isinstance(instances, list) and instances else None
     if not isinstance(first, dict) or "instruction_with_input" not in first:
         raise _Unfit("have an instance with `instruction_with_input`", _shown(instances), "correct the row")
@@ -86,9 +92,8 @@ def _split_text(column: str, marker: str, *, last: bool, drop: str = "") -> Call
 
 
 def _chat(row: Row) -> Converted:
-    """The messages up to the last of the assistant, as JSON for the chat template of each tokenizer, and that one."""
-    messages = row["messages"]
-    messages = json.loads(messages) if isinstance(messages, str) and messages.lstrip().startswith("[") else messages
+    """The messages up to the assistant's at the end, as JSON for the chat template of each tokenizer, and that one."""
+    messages = _nested(row["messages"])
     sound = isinstance(messages, list) and all(
         isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
         for one in messages
@@ -96,11 +101,11 @@ def _chat(row: Row) -> Converted:
     if not sound or not messages:
         rule = "have messages, a list of objects with `role` and `content`"
         raise _Unfit(rule, _shown(messages), "correct the row")
-    turns = [index for index, one in enumerate(messages) if one["role"] == "assistant"]
-    said = [{"role": one["role"], "content": one["content"]} for one in messages[: turns[-1] if turns else None]]
+    said = [{"role": one["role"], "content": one["content"]} for one in messages]
+    target = said.pop()["content"] if said[-1]["role"] == "assistant" else None
     if not said:
         raise _Unfit("have a message before the assistant's", "none", "take the row out")
-    return json.dumps(said, ensure_ascii=False), messages[turns[-1]]["content"] if turns else None
+    return json.dumps(said, ensure_ascii=False), target
 
 
 FORMATS: Mapping[str, Format] = {
@@ -124,7 +129,7 @@ class Instructions(FileSource):
         format: a key of ``FORMATS``.
         dataset, subset: as of ``Hub``, whose splits are then the sources; None for files.
         text, label: the columns of prompts and targets, in ``input-output`` alone.
-        sample_ids: as of ``Table``.
+        id, sample_ids: as of ``Table``.
         group: a column that labelled rows have as their group; None for none.
     """
 
@@ -133,6 +138,7 @@ class Instructions(FileSource):
     subset: str | None = None
     text: str = "input"
     label: str = "output"
+    id: str | None = None
     sample_ids: tuple[str, ...] = ()
     group: str | None = None
 
@@ -162,7 +168,7 @@ class Instructions(FileSource):
 
     def write(self, rows: DataFrame, path: Path) -> None:
         """Writes JSON Lines with composed prompts, which ``read`` takes as they are."""
-        table = rows[["id", *_WRITTEN]]
+        table = rows[["id", *_WRITTEN]].rename(columns=_WRITTEN)
         write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_dict("records")))
 
     def _frames(
@@ -174,7 +180,7 @@ class Instructions(FileSource):
         known = {ours: theirs for ours, theirs in names.items() if theirs is not None}
         for columns, places, place in self._blocks(source, limit, table):
             converted = self._converted(columns, places, f"{origin}, {place}", labelled=labelled)
-            yield frame_of(
+            rows = frame_of(
                 converted,
                 {ours: name for ours, name in known.items() if ours != "id" or name in converted},
                 table,
@@ -185,17 +191,16 @@ class Instructions(FileSource):
                 first_row=first,
                 unique=limit is None,
             )
+            # Labels of other kinds have no white space around them; a target's is the model's to write.
+            yield rows.assign(label=converted["label"]) if labelled else rows
             first += len(places)
 
     def _ids(self, source: str) -> Table:
         """A table that names the column of ids, if there is one."""
         if self._hub is not None:
-            return Table(id="id" if "id" in self._hub.loaded(source).column_names else None)
-        return Table(
-            id=Table(text=self._format.columns[0], label=self._format.columns[-1], sample_ids=self.sample_ids)
-            .with_ids(source)
-            .id
-        )
+            return Table(id=self.id or ("id" if "id" in self._hub.loaded(source).column_names else None))
+        first, last = self._format.columns[0], self._format.columns[-1]
+        return Table(id=Table(id=self.id, text=first, label=last, sample_ids=self.sample_ids).with_ids(source).id)
 
     def _blocks(self, source: str, limit: int | None, table: Table) -> Iterator[Block]:
         wanted = {*self._format.columns, *filter(None, [table.id, self.group])}
@@ -206,7 +211,7 @@ class Instructions(FileSource):
                 yield part, list(range(start + 1, start + 1 + len(next(iter(part.values()))))), "row"
             return
         if not {*self._format.columns[:1]} & {*column_names(source, wanted=wanted)}:
-            wanted |= {*_WRITTEN}
+            wanted |= {*_WRITTEN.values()}
         yield from table_blocks(source, limit, wanted=wanted)
 
     def _converted(
@@ -214,8 +219,8 @@ class Instructions(FileSource):
     ) -> dict[str, Sequence[Any]]:
         """The table with the columns text and label in place of those of the format."""
         form, faults = self._format, []
-        if set(_WRITTEN) <= table.keys() and form.columns[0] not in table:
-            return dict(table)
+        if {*_WRITTEN.values()} <= table.keys():
+            return {**table, **{ours: table[theirs] for ours, theirs in _WRITTEN.items()}}
         needed = form.columns if labelled or not form.has_targets_apart else form.columns[:-1]
         if lacking := [name for name in needed if name not in table]:
             got, remedy = f"the columns {', '.join(table) or 'none'}", "rename the column, or name another `format`"
@@ -233,7 +238,7 @@ class Instructions(FileSource):
             else:
                 if labelled and converted[-1][1] is None:
                     rule = "end with a message of the assistant, to be learnt"
-                    faults.append(Fault(f"{where} {place}", rule, "none of its", "take the row out"))
+                    faults.append(Fault(f"{where} {place}", rule, "another's", "take the row out"))
         raise_any(faults, origin=where)
         prompts, targets = [prompt for prompt, _ in converted], [target or "" for _, target in converted]
         others = {name: cells for name, cells in table.items() if name not in form.columns}

@@ -384,8 +384,7 @@ def _rate(group: Mapping[str, Any]) -> float:
 def _weighted(kind: HeadKind, part: EncodedPart, options: TrainingOptions) -> EncodedPart:
     if options.class_weights is None:
         return part
-    labels = part.labels if part.targets is None else part.targets
-    assert labels is not None
+    assert (labels := part.labels if part.targets is None else part.targets) is not None
     weights, balanced = kind.balanced(labels, part.weights)
     return replace(part, weights=weights, targets=None if balanced is part.labels else balanced)
 
@@ -397,5 +396,5 @@ def _identity(batch: Any) -> Any:
 def diverged(what: str, parameters: Mapping[str, Any]) -> TrialError:
     """The error for a non-finite ``what``, which ends the trial; it names the parameters."""
     named = ", ".join(f"{name}={value}" for name, value in parameters.items()) or "the defaults"
-    remedy = "lower the learning_rate or set max_grad_norm"
-    return TrialError(Fault(what, "be a finite number", f"nan or infinity with {named}", remedy))
+    got, remedy = f"nan or infinity with {named}", "lower the learning_rate or set max_grad_norm"
+    return TrialError(Fault(what, "be a finite number", got, remedy))
