@@ -231,7 +231,7 @@ tracker.start_study(parameters={{}}, tags={{}}, files=[])
     assert (ran.stdout, ran.stderr) == ("", "")
 
 
-@pytest.mark.parametrize("module", ["protocol", "memory", "links", "queued", "server"])
+@pytest.mark.parametrize("module", ["protocol", "links", "queued", "server"])
 def test_the_light_modules_do_not_import_mlflow(module):
     script = f"import sys, tutti.tracking.{module}; assert 'mlflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

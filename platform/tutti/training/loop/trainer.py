@@ -384,7 +384,8 @@ def _rate(group: Mapping[str, Any]) -> float:
 def _weighted(kind: HeadKind, part: EncodedPart, options: TrainingOptions) -> EncodedPart:
     if options.class_weights is None:
         return part
-    assert (labels := part.labels if part.targets is None else part.targets) is not None
+    labels = part.labels if part.targets is None else part.targets
+    assert labels is not None
     weights, balanced = kind.balanced(labels, part.weights)
     return replace(part, weights=weights, targets=None if balanced is part.labels else balanced)
 
