@@ -63,7 +63,7 @@ def test_weights_that_the_last_step_ruined_end_the_trial_before_they_are_kept(tu
 
 def test_a_prediction_of_a_row_to_predict_that_is_not_finite_ends_the_trial_alone(tune, tmp_path, monkeypatch):
     """Rows that no evaluation has seen: their predictions could not be saved, whichever run tried it."""
-    module = import_module("tutti.training.loop.fine_tune")
+    module = import_module("tutti.training.loop.evaluate")
     predict = module.predict
 
     def overflows(model: Any, part: EncodedPart, **options: Any) -> np.ndarray:
