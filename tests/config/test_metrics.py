@@ -75,13 +75,16 @@ def test_the_sample_submission_is_one_of_the_task_s_files() -> None:
     ("metric", "message"),
     [
         ("auc", "tasks.mood.metric must be the name of a metric, or a mapping .*; got 'auc'; did you mean 'roc_auc'?"),
-        ("bleu", "got 'bleu'; choose one of macro_f1, micro_f1, .*, mcrmse, or name a file with one of your own"),
+        ("meteor", "got 'meteor'; choose one of macro_f1, micro_f1, .*, chrf, or name a file with one of your own"),
         ("3", "tasks.mood.metric must be a text; got 3"),
         (
             OWN_TEXT.replace("metric.py", "metrics.py"),
             "mood.metric.file must be an existing file; .* 'metric.py'",
         ),
-        (OWN_TEXT.replace("probabilities", "logits"), "metric.needs must be one of decisions, probabilities, values; "),
+        (
+            OWN_TEXT.replace("probabilities", "logits"),
+            "metric.needs must be one of decisions, probabilities, values, texts, ",
+        ),
         (OWN_TEXT.replace(", higher_is_better: true", ""), "metric.higher_is_better must be given; got nothing; add"),
         (
             OWN_TEXT.replace("weighted_auc", "roc_auc"),

@@ -72,6 +72,7 @@ def _files_in(task: dict[str, Any]) -> Iterator[str]:
         value = task.get(part) or []
         yield from value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
     yield from (extra["path"] for extra in task.get("extra_train") or [])
+    yield from (questions["file"] for questions in (task.get("report_sets") or {}).values())
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -24,6 +24,7 @@ NAMES = {
     "labels": ("joy", "love, deep", "怒"),
     "value": (),
     "values": ("valence", "arousal"),
+    "text": (),
 }
 PROBABILISTIC = [name for name, kind in KINDS.items() if kind.probabilistic]
 floats = st.floats(-1e6, 1e6, width=32)
@@ -33,6 +34,8 @@ def outputs_of(kind: str, rows: int = 6, *, members: int | None = None, seed: in
     rng = np.random.default_rng(seed)
     front = () if members is None else (members,)
     shape = (*front, *KINDS[kind].shape(rows, len(NAMES[kind]) or 1))
+    if kind == "text":
+        return rng.choice(np.array(["a", "b c", "d e f"], dtype=object), size=shape)
     if kind == "labels":
         return rng.random(shape, dtype=np.float32)
     if kind in ("value", "values"):
@@ -42,7 +45,7 @@ def outputs_of(kind: str, rows: int = 6, *, members: int | None = None, seed: in
 
 def labels_of(kind: str, rows: int = 6, *, seed: int = 1) -> np.ndarray:
     decided = KINDS[kind].decide(outputs_of(kind, rows, seed=seed))
-    labels = decided if KINDS[kind].exclusive else decided.astype(np.float32)
+    labels = decided if KINDS[kind].exclusive or KINDS[kind].generative else decided.astype(np.float32)
     if kind in ("labels", "values"):
         labels[0, 1] = np.nan
     return labels
@@ -75,12 +78,12 @@ def test_members_differ_by_nothing_from_themselves_and_by_more_from_others(kind)
     own, votes = KINDS[kind], outputs_of(kind, 50, members=2)
     one, other = own.decide(votes)
     assert own.difference(one, one) == pytest.approx(0, abs=1e-6)
-    assert 0 < own.difference(one, other) <= (1 if own.probabilistic else 2)
+    assert 0 < own.difference(one, other) <= (2 if kind in ("value", "values") else 1)
     disagreement = own.disagreement(votes)
     assert disagreement.shape == (50,)
     assert (disagreement > 0).any()
     np.testing.assert_allclose(own.disagreement(votes[[0, 0]]), 0, atol=1e-6)
-    assert own.same(votes[[0, 0]]).all() == own.probabilistic
+    assert own.same(votes[[0, 0]]).all() == (kind not in ("value", "values"))
 
 
 @pytest.mark.parametrize("kind", PROBABILISTIC)
@@ -123,7 +126,7 @@ def test_rows_can_be_dealt_by_strata(kind):
     assert indicators.shape[0] == 40
     assert set(np.unique(indicators)) <= {0, 1}
     counted = own.counted_strata(labels)
-    assert (counted is None) == (kind in ("value", "values"))
+    assert (counted is None) == (kind in ("value", "values", "text"))
 
 
 # What files have

@@ -30,8 +30,9 @@ def test_metrics_travel_to_other_processes() -> None:
     assert pickle.loads(pickle.dumps(dict(METRICS))).keys() == METRICS.keys()
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS.keys())
-def test_the_best_and_the_worst_score_are_those_of_the_facts(metric: Metric) -> None:
+@pytest.mark.parametrize("name", [name for name in METRICS if name not in of_kind("text")])
+def test_the_best_and_the_worst_score_are_those_of_the_facts(name: str) -> None:
+    metric = METRICS[name]
     count, rows = metric.most_classes or max(4, metric.fewest_classes), 12
     kind = "classes" if fits(metric, "classes") else metric.kinds[0]
     if kind in ("value", "values"):
@@ -168,7 +169,7 @@ def test_an_unknown_metric_gets_the_one_that_is_meant(written: str, meant: str) 
 
 
 def test_a_name_like_no_other_gets_all_metrics() -> None:
-    assert nearest_metric("bleu") == f"choose one of {', '.join(METRICS)}, or name a file with one of your own"
+    assert nearest_metric("meteor") == f"choose one of {', '.join(METRICS)}, or name a file with one of your own"
 
 
 def test_the_table_in_the_documentation_is_the_registry() -> None:

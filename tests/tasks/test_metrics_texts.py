@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import numpy as np
 import pytest
 import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 
+from tutti.errors import ConfigError
 from tutti.tasks.kinds.text import texts_array
-from tutti.tasks.metrics import METRICS
+from tutti.tasks.metrics import METRICS, check_fits, texts
 
 WORDS = ["the", "cats", "running", "ran", "好", "天气", "3.5", "it's", "a", "of,", "to", "Über", "…"]
 
@@ -70,3 +72,14 @@ def test_texts_that_are_right_have_the_highest_score_and_empty_ones_the_lowest(n
     metric, labels = METRICS[name], ["one two three four five", "six seven eight nine"]
     assert score(name, labels, labels) == pytest.approx(metric.highest)
     assert score(name, labels, ["", ""]) == metric.lowest == 0
+
+
+@pytest.mark.parametrize(("name", "package"), [("rouge_l", "rouge_score.rouge_scorer"), ("chrf", "sacrebleu.metrics")])
+def test_a_package_that_is_missing_is_told_before_anything_is_trained(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for made in (texts._rouge, texts._counts, texts._rouge_scorer, texts._corpus_metric):
+        made.cache_clear()
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=r"must have the package .* pip install 'tutti\[text\]'"):
+        check_fits(METRICS[name], "text", outputs=1, what="tasks.answers.report")

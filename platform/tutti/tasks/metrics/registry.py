@@ -75,20 +75,23 @@ def fits(metric: Facts, kind: str) -> bool:
 
 
 def check_fits(metric: Facts, kind: str, *, outputs: int, what: str) -> None:
-    """Refuses a metric that does not fit the kind of a task or its number of classes.
+    """Refuses a metric that does not fit the kind of a task or its number of classes, or whose package is missing.
 
     Args:
         outputs: number of classes; ignored for other kinds.
         what: the place that a fault names.
 
     Raises:
-        ConfigError: naming metrics that fit.
+        ConfigError: naming metrics that fit, or the package.
     """
     fault = kind_fault(metric, kind, what=what)
     if fault is None and kind in ("classes", "ordered"):
         fault = classes_fault(metric, outputs, what=what)
     if fault:
         raise ConfigError(fault)
+    if metric.needs == "texts" and metric.name in METRICS:  # its library is imported once a text is scored
+        one = np.array(["a"], dtype=object)
+        METRICS[metric.name].score(one, one, outputs=1)
 
 
 def metrics_to_log(kind: str) -> tuple[str, ...]:
