@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
+from tutti.config.pretraining import PretrainingSettings
 from tutti.data.corpus import Corpus, CorpusOptions, load_corpus
 from tutti.data.encode import load_tokenizer
 from tutti.modeling.new_backbone import new_backbone
@@ -29,7 +30,6 @@ from tutti.training.pretraining.electra import Electra
 from tutti.training.pretraining.loop import Loop
 from tutti.training.pretraining.masked import Masked
 from tutti.training.pretraining.objective import Objective
-from tutti.training.pretraining.settings import Settings
 from tutti.training.pretraining.states import States
 
 TARGETS = {
@@ -73,7 +73,9 @@ def main() -> None:
 def measure(made: dict[str, str], packed: Corpus, apart: Corpus, *, steps: int, folder: Path) -> dict[str, float]:
     """Tokens a second of each contender, and their ratios."""
     tokenizer = load_tokenizer(made["encoder"])
-    settings = Settings(steps=steps + WARM_UP, learning_rate=RATE, batch_size=BATCH, mask_share=SHARE, log_steps=1)
+    settings = PretrainingSettings(
+        steps=steps + WARM_UP, learning_rate=RATE, batch_size=BATCH, mask_share=SHARE, log_steps=1
+    )
     masked = Masked(made["encoder"], tokenizer=tokenizer, settings=settings)
     electra = Electra(made["electra"], tokenizer=tokenizer, settings=settings)
     speeds = {
@@ -91,7 +93,7 @@ def measure(made: dict[str, str], packed: Corpus, apart: Corpus, *, steps: int, 
     return {**{f"{name}_tokens_per_second": speed for name, speed in speeds.items()}, **ratios}
 
 
-def ours(learner: Objective, corpus: Corpus, settings: Settings, folder: Path, tokenizer: Any) -> float:
+def ours(learner: Objective, corpus: Corpus, settings: PretrainingSettings, folder: Path, tokenizer: Any) -> float:
     seconds: list[float] = []
     tokens: list[float] = []
 
@@ -153,7 +155,7 @@ def bare(backbone: str, corpus: Corpus, *, steps: int) -> float:
     return _timed_steps(model, [rows[i : i + BATCH] for i in range(0, len(rows) - BATCH, BATCH)], step)
 
 
-def plain_electra(backbone: str, corpus: Corpus, *, steps: int, settings: Settings) -> float:
+def plain_electra(backbone: str, corpus: Corpus, *, steps: int, settings: PretrainingSettings) -> float:
     tokenizer = load_tokenizer(backbone)
     learner = Electra(backbone, tokenizer=tokenizer, settings=settings)
     learner.generator.generator_predictions._forward_pre_hooks.clear()  # logits of all tokens

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, PreTrainedModel
 from transformers.models.electra.modeling_electra import ElectraDiscriminatorPredictions
 
+from tutti.config.pretraining import PretrainingSettings
 from tutti.errors import BackboneError, Fault
 from tutti.modeling.decoders import is_decoder
 from tutti.modeling.layers import token_types, tokens
@@ -21,7 +22,6 @@ from tutti.training.pretraining.language_model import SelectedLogits, check_has_
 from tutti.training.pretraining.masked import MASK_SHARE, select_tokens, token_outcome
 from tutti.training.pretraining.masks import choose_tokens
 from tutti.training.pretraining.objective import Inputs, Outcome, model_inputs, special_tokens
-from tutti.training.pretraining.settings import Settings
 
 GENERATOR = "generator"  # the folder beside the discriminator's files
 HEAD = "discriminator_head.safetensors"  # of a backbone that is no ElectraModel
@@ -36,11 +36,10 @@ class Electra:
     discriminator tells of every token whether it is another one than before; one that was guessed right is not.
 
     Raises:
-        BackboneError: if the backbone does not load or is no encoder, its tokenizer has no mask token, or the generator
-            would be wider than the discriminator.
+        BackboneError: if the backbone does not load or is no encoder, or its tokenizer has no mask token.
     """
 
-    def __init__(self, backbone: str, *, tokenizer: Any, settings: Settings) -> None:
+    def __init__(self, backbone: str, *, tokenizer: Any, settings: PretrainingSettings) -> None:
         check_has_token(tokenizer, "electra")
         self.discriminator = Discriminator(backbone)
         encoder = self.discriminator.encoder
@@ -142,18 +141,8 @@ class Discriminator(nn.Module):
 
 
 def generator_config(encoder: PreTrainedModel, *, size: float) -> ElectraConfig:
-    """A generator as deep as an encoder, ``size`` times as wide, over tables of the same width.
-
-    Raises:
-        BackboneError: if it would be wider than the encoder.
-    """
+    """A generator as deep as an encoder, ``size`` times as wide, over tables of the same width."""
     config = encoder.config
-    if not 0 < size <= 1:
-        rule, remedy = (
-            "be above 0 and at most 1, so that it is no wider than the discriminator",
-            "name one such as 0.25",
-        )
-        raise BackboneError(Fault("the generator's size", rule, f"{size:g}", remedy))
     heads = max(1, round(size * config.num_attention_heads))
     hidden = max(1, round(size * config.hidden_size / heads)) * heads
     return ElectraConfig(

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tutti.config.pretraining import PretrainingSettings
 from tutti.data.corpus import Corpus
 from tutti.errors import Fault, TrialError
 from tutti.training.machine.cpu import eager_attention, quick_masks, slow_attention
@@ -19,7 +20,6 @@ from tutti.training.machine.gpu import without_asking_for_padding
 from tutti.training.machine.precision import autocast
 from tutti.training.pretraining.batches import Order, read_batch
 from tutti.training.pretraining.objective import Inputs, Objective, Outcome
-from tutti.training.pretraining.settings import Settings
 from tutti.training.pretraining.states import States
 
 _EVALUATION = 2**31  # in place of a step, in the seeds of held-out masks
@@ -75,7 +75,7 @@ class Loop:
 
     objective: Objective
     corpus: Corpus
-    settings: Settings
+    settings: PretrainingSettings
     states: States
     device: torch.device
     precision: str
@@ -227,7 +227,7 @@ class Loop:
         self.states.save(self._step, {**state, "scaler": self._scaler.state_dict()})
 
 
-def _optimizer(module: nn.Module, settings: Settings, device: torch.device) -> torch.optim.AdamW:
+def _optimizer(module: nn.Module, settings: PretrainingSettings, device: torch.device) -> torch.optim.AdamW:
     parameters = [each for each in module.parameters() if each.requires_grad]  # tied ones come once
     groups = [
         {"params": [each for each in parameters if each.ndim > 1], "weight_decay": settings.weight_decay},

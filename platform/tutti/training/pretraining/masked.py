@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tutti.config.pretraining import PretrainingSettings
 from tutti.modeling.layers import token_types
 from tutti.training.pretraining.batches import TokenBatch
 from tutti.training.pretraining.language_model import SelectedLogits, check_has_token, load_language_model
 from tutti.training.pretraining.masks import choose_tokens
 from tutti.training.pretraining.objective import Inputs, Outcome, model_inputs, special_tokens
-from tutti.training.pretraining.settings import Settings
 
 MASK_SHARE = 0.15
 MASKED, RANDOM = 0.8, 0.1  # of the tokens to be guessed, those replaced by the mask, and by random tokens
@@ -27,7 +27,7 @@ class Masked:
         BackboneError: if the backbone does not load or has no such form, or its tokenizer no mask token.
     """
 
-    def __init__(self, backbone: str, *, tokenizer: Any, settings: Settings) -> None:
+    def __init__(self, backbone: str, *, tokenizer: Any, settings: PretrainingSettings) -> None:
         check_has_token(tokenizer, "masked")
         model = load_language_model(backbone, "masked")
         self.module, self.model_type = model, model.config.model_type

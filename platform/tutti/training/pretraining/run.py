@@ -9,19 +9,20 @@ import json
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import set_seed
 
+from tutti.config.pretraining import ObjectiveName, PretrainingSettings
 from tutti.data.corpus import Corpus, CorpusOptions, corpus_of_rows, load_corpus
 from tutti.data.distinct import distinct_rows, tokens_sha256
 from tutti.data.encode import EncodedPart, load_tokenizer
 from tutti.data.known_tokens import check_known, check_vocabulary
 from tutti.errors import BackboneError, Fault, StudyError
-from tutti.files import resolved, storage_faults, whole_folder, write_whole
+from tutti.files import new_folder_fault, resolved, storage_faults, whole_folder, write_whole
 from tutti.modeling.adapters import backbone_files
 from tutti.modeling.checkpoint import tensor_faults
 from tutti.modeling.layers import token_types, tokens
@@ -34,12 +35,11 @@ from tutti.training.pretraining.language_model import objective_of
 from tutti.training.pretraining.loop import Loop, Progress
 from tutti.training.pretraining.masked import Masked
 from tutti.training.pretraining.objective import Objective
-from tutti.training.pretraining.settings import ObjectiveName, Settings, check_settings
 from tutti.training.pretraining.states import States
 from tutti.training.pretraining.tracked import tracked
 
 _SETTINGS = "settings.json"
-_MAY_CHANGE = ("save_steps", "save_minutes", "evaluate_steps", "log_steps")  # without effect on the weights
+_MAY_CHANGE = {"save_steps", "save_minutes", "evaluate_steps", "log_steps"}  # without effect on the weights
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def pretrain(
     backbone: str,
     texts: TextFiles | Sequence[EncodedPart],
     out: Path,
-    settings: Settings,
+    settings: PretrainingSettings,
     objective: ObjectiveName | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_notice: Callable[[str], None] = lambda sentence: None,
@@ -101,7 +101,8 @@ def pretrain(
         make_tracker: makes what logs the run, from an id that stays the same if the run goes on.
 
     Raises:
-        BackboneError: if the backbone does not load or has no form for the objective, or as ``check_settings`` does.
+        BackboneError: if the backbone does not load or has no form for the objective, or ``out`` is no
+            new or empty folder.
         StudyError: if ``OUT.unfinished`` belongs to a run with other texts or settings, or a text file is no such file.
         TrialError: if the loss is not finite, or no token of the held-out rows can be masked.
         StorageError: if a file cannot be written.
@@ -111,10 +112,11 @@ def pretrain(
         ...     backbone="tiny",
         ...     texts=TextFiles((Path("texts.txt"),)),
         ...     out=Path("made"),
-        ...     settings=Settings(epochs=2),
+        ...     settings=PretrainingSettings(epochs=2),
         ... )
     """
-    check_settings(settings, out=out)
+    if fault := new_folder_fault(out):
+        raise BackboneError(fault)
     out = resolved(out)
     unfinished = out.with_name(f"{out.name}.unfinished")
     tokenizer = load_tokenizer(backbone)
@@ -125,7 +127,7 @@ def pretrain(
     _check_backbone(learner, texts, tokenizer=tokenizer, backbone=backbone)
     corpus = _load(texts, tokenizer, unfinished=unfinished, settings=settings)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    identity = {key: value for key, value in asdict(settings).items() if key not in _MAY_CHANGE}
+    identity = settings.model_dump(exclude=_MAY_CHANGE)
     identity |= {"backbone": backbone, "files": backbone_files(backbone), "texts": corpus.identity, "objective": name}
     begun = _begin(unfinished, identity, precision=fastest(device, model_type=learner.model_type, training={}))
     states = States(unfinished / "states", on_notice=on_notice)
@@ -160,7 +162,7 @@ def pretrain(
 
 
 def _make_objective(
-    name: ObjectiveName, backbone: str, *, tokenizer: Any, settings: Settings, longest: int
+    name: ObjectiveName, backbone: str, *, tokenizer: Any, settings: PretrainingSettings, longest: int
 ) -> Objective:
     if name == "causal":
         return Causal(backbone, tokenizer=tokenizer, longest=longest)
@@ -190,11 +192,11 @@ def _check_backbone(
         raise BackboneError(Fault("--max-length", rule, str(given), remedy))
 
 
-def _load(texts: TextFiles | Sequence[EncodedPart], tokenizer: Any, *, unfinished: Path, settings: Settings) -> Corpus:
+def _load(
+    texts: TextFiles | Sequence[EncodedPart], tokenizer: Any, *, unfinished: Path, settings: PretrainingSettings
+) -> Corpus:
     if isinstance(texts, TextFiles):
-        options = CorpusOptions(
-            **{**asdict(texts.options), "seed": settings.seed, "whole_words": settings.masks == "whole-words"}
-        )
+        options = replace(texts.options, seed=settings.seed, whole_words=settings.masks == "whole-words")
         cache = texts.cache or unfinished / "corpus"
         return load_corpus(texts.files, tokenizer=tokenizer, cache=cache, options=options, processes=texts.processes)
     if settings.masks == "whole-words":
