@@ -95,7 +95,7 @@ def pretrain(
             help="By default 1e-4, with electra 5e-4. 1e-3 suits random weights, 2e-3 those of size tiny.",
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows of a batch.")] = 64,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows of a batch, for each worker.")] = 64,
     accumulation: Annotated[int, typer.Option("--accumulation", min=1, help="Batches of a step.")] = 1,
     warmup: Annotated[float, typer.Option("--warmup", help="Share of the steps; from 1 on, their number.")] = 0.06,
     weight_decay: Annotated[float, typer.Option("--weight-decay")] = 0.01,
@@ -138,6 +138,15 @@ def pretrain(
     tracking: Annotated[
         str | None,
         typer.Option("--tracking", help="MLflow's URI, by default $MLFLOW_TRACKING_URI, else a file in OUT.tracking."),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Processes that train together on Ray, each on its part of a batch.")
+    ] = 1,
+    cpus_per_worker: Annotated[
+        int | None, typer.Option("--cpus-per-worker", min=1, help="By default their share; on a cluster 1.")
+    ] = None,
+    gpus_per_worker: Annotated[
+        int | None, typer.Option("--gpus-per-worker", min=0, max=1, help="By default 1 where this machine has a GPU.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="With --texts.")] = 0,
     overrides: Overrides = None,

@@ -28,7 +28,7 @@ class PretrainingSettings(Strict):
     Attributes:
         epochs: passes over the texts; ``steps``, if given, replaces them.
         learning_rate: the peak, reached after ``warmup``; it then decays linearly to 0. None for the objective's own.
-        batch_size: rows of a batch.
+        batch_size: rows of a batch, for each worker.
         accumulation: batches of an optimizer step.
         warmup: share of the steps; from 1 on, their number.
         max_grad_norm: 0 for no clipping.
@@ -88,11 +88,18 @@ class PretrainingRun(PretrainingSettings):
         objective: guess ``masked`` tokens, tell replaced ones (``electra``), or guess the next ones (``causal``); None
             for what the backbone can.
         tracking: MLflow's URI; None for ``$MLFLOW_TRACKING_URI``, else a file beside ``out``.
+        workers: processes that train together on Ray, each on its share of a batch of ``batch_size`` rows for each of
+            them. A single one needs no Ray.
+        cpus_per_worker: None for an equal share of this machine's, and 1 on a cluster.
+        gpus_per_worker: None for 1 where this machine has a GPU, else 0.
     """
 
     out: Path
     objective: ObjectiveName | None = None
     tracking: str | None = None
+    workers: Annotated[int, Field(ge=1)] = 1
+    cpus_per_worker: Annotated[int, Field(ge=1)] | None = None
+    gpus_per_worker: Annotated[int, Field(ge=0, le=1)] | None = None
 
     @property
     def settings(self) -> PretrainingSettings:

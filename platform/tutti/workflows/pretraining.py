@@ -13,7 +13,7 @@ from tutti.config.folder import StudyFolder, sqlite_url
 from tutti.config.paths import DATABASES
 from tutti.config.pretraining import PretrainingConfig, PretrainingRun, load_pretraining
 from tutti.errors import BackboneError
-from tutti.files import new_folder_fault, resolved
+from tutti.files import new_folder_fault, resolved, storage_faults
 from tutti.records import TextLimit
 from tutti.workflows.base import StudyBase
 from tutti.workflows.console import console as default_console
@@ -54,6 +54,7 @@ def pretrain(
         >>> tutti.pretrain(texts=["news.txt.gz"], backbone="small", out="pretrained", objective="electra").loss
     """
     config = load_pretraining(PretrainingConfig, file, options, option=option)
+    _check_new(config.out)
     from tutti.data.corpus import CorpusOptions
     from tutti.training.pretraining.run import TextFiles
 
@@ -86,15 +87,15 @@ def pretrain_backbone(
         >>> tutti.Study("chinese_trio.yaml").pretrain("adapted", epochs=20).loss
     """
     run, config = load_pretraining(PretrainingRun, None, {**options, "out": out}, option=option), study.config
-    if fault := new_folder_fault(run.out):
-        raise BackboneError(fault)
+    _check_new(run.out)
     from tutti.config.training import limit_of
     from tutti.data.encode import load_parts
     from tutti.orchestration.before.abilities import abilities_of, check_backbone
     from tutti.orchestration.before.rows import prepare_rows
 
     check_backbone(config, abilities_of(config.backbone), begun=False)
-    with TemporaryDirectory() as folder:
+    # Workers read the encoded texts, on other nodes too, so these are beside what is written.
+    with TemporaryDirectory(prefix=f".{run.out.name}.", dir=run.out.parent if run.workers > 1 else None) as folder:
         temporary = StudyFolder(Path(folder, config.study))
         prepared = prepare_rows(config, temporary)
         study.console.print("Encoding the texts")
@@ -104,19 +105,42 @@ def pretrain_backbone(
         return _run(run, config.backbone, texts, study.console)
 
 
-def _run(run: PretrainingRun, backbone: str, texts: TextFiles | Sequence[EncodedPart], console: Console) -> Pretrained:
-    from tutti.training.pretraining.run import pretrain
+def _check_new(out: Path) -> None:
+    """Checks that ``out`` is a new or an empty folder, and makes the one that it is in."""
+    if fault := new_folder_fault(out):
+        raise BackboneError(fault)
+    with storage_faults(out.parent):
+        out.parent.mkdir(parents=True, exist_ok=True)
 
-    return pretrain(
-        backbone=backbone,
-        texts=texts,
-        out=run.out,
-        settings=run.settings,
-        objective=run.objective,
-        on_progress=partial(_tell, console),
-        on_notice=console.print,
-        make_tracker=_tracker(run.out, run.tracking),
-    )
+
+def _run(run: PretrainingRun, backbone: str, texts: TextFiles | Sequence[EncodedPart], console: Console) -> Pretrained:
+    from tutti.training.pretraining.run import TextFiles, encode_texts, pretrain
+
+    told: dict[str, Callable[[Any], None]] = {"on_progress": partial(_tell, console), "on_notice": console.print}
+    arguments: dict[str, Any] = {
+        "backbone": backbone,
+        "texts": texts,
+        "out": run.out,
+        "settings": run.settings,
+        "objective": run.objective,
+        "make_tracker": _tracker(run.out, run.tracking),
+    }
+    if run.workers == 1:
+        return pretrain(**{**arguments, **told})
+    from tutti.cluster.connect import connected
+    from tutti.orchestration.worker.pretraining import pretrain_on_workers, resources_of
+
+    if isinstance(texts, TextFiles):
+        encode_texts(texts, backbone=backbone, out=run.out, settings=run.settings)
+    resources = resources_of(run)
+    console.print("Starting Ray")
+    with connected(
+        workers=resources.workers,
+        cpus_per_worker=resources.cpus_per_worker,
+        gpus_per_worker=resources.gpus_per_worker,
+        concurrent_trials=None,
+    ):
+        return pretrain_on_workers(arguments, resources=resources, told=told)
 
 
 def _tell(console: Console, progress: Progress) -> None:
@@ -139,6 +163,7 @@ def _tracker(out: Path, uri: str | None) -> Callable[[str], Tracker]:
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or sqlite_url(folder / "mlflow.db")
 
     def make(run: str) -> Tracker:
+        quiet_mlflow()  # a worker's, if there are any
         from tutti.tracking.mlflow_tracker import MlflowTracker
         from tutti.tracking.queued import QueuedTracker
 

@@ -17,7 +17,7 @@ from tutti.errors import BackboneError, Fault
 from tutti.modeling.decoders import is_decoder
 from tutti.modeling.layers import token_types, tokens
 from tutti.modeling.model import check_complete, load_encoder, no_progress_bars
-from tutti.training.pretraining.batches import TokenBatch
+from tutti.training.pretraining.batches import ALL, Share, TokenBatch
 from tutti.training.pretraining.language_model import SelectedLogits, check_has_token, config_of
 from tutti.training.pretraining.masked import MASK_SHARE, select_tokens, token_outcome
 from tutti.training.pretraining.masks import choose_tokens
@@ -53,21 +53,24 @@ class Electra:
         self._share = settings.mask_share or (LARGE_MASK_SHARE if encoder.config.hidden_size >= LARGE else MASK_SHARE)
         self._masks, self._weight = settings.masks, settings.discriminator_weight
 
-    def draw(self, batch: TokenBatch) -> Inputs:
+    def draw(self, batch: TokenBatch, share: Share = ALL) -> Inputs:
         maskable = batch.is_token & ~torch.isin(batch.ids, self._special)
         chosen = choose_tokens(batch, maskable, share=self._share, masks=self._masks)
+        totals = {"masked_total": chosen.sum(), "total": batch.is_token.sum()}
+        batch, chosen, uniform = share.batch(batch, chosen, torch.rand(batch.ids.shape))
         selected = select_tokens(chosen)
         masked = selected[: int(chosen.sum())]
-        drawn = {"selected": selected, "masked": masked, "uniform": torch.rand(len(masked), 1)}
-        return model_inputs(batch, types=self._types) | drawn
+        drawn = {"selected": selected, "masked": masked, "uniform": uniform.flatten()[masked, None]}
+        return model_inputs(batch, types=self._types) | drawn | totals
 
     def outcome(self, inputs: Inputs) -> Outcome:
         selected, masked, uniform = (inputs.pop(name) for name in ("selected", "masked", "uniform"))
+        masked_total, total = inputs.pop("masked_total"), inputs.pop("total")
         ids = inputs["input_ids"]
         labels, count = ids.flatten()[selected], torch.tensor(len(masked), device=ids.device)
         with_masks = ids.flatten().index_fill(0, masked, self._mask).view_as(ids)
         logits = self._logits({**inputs, "input_ids": with_masks}, selected)
-        generator = token_outcome(logits, labels, count, prefix="generator_")
+        generator = token_outcome(logits, labels, count, masked_total, prefix="generator_")
 
         replacements = sample(logits[: len(masked)], uniform)
         corrupted = ids.flatten().index_copy(0, masked, replacements).view_as(ids)
@@ -75,12 +78,12 @@ class Electra:
         is_replaced = corrupted != ids
         is_token = inputs["attention_mask"].bool() if "attention_mask" in inputs else torch.ones_like(is_replaced)
         losses = nn.functional.binary_cross_entropy_with_logits(scores, is_replaced.float(), reduction="none")
-        number, total = is_token.sum(), torch.where(is_token, losses, 0.0).sum()
+        number, loss = is_token.sum(), torch.where(is_token, losses, 0.0).sum()
         right = (is_token & ((scores.detach() > 0) == is_replaced)).sum()
-        sums = {"discriminator_loss": (total.detach(), number), "discriminator_accuracy": (right, number)}
+        sums = {"discriminator_loss": (loss.detach(), number), "discriminator_accuracy": (right, number)}
         sums["replaced_share"] = (is_replaced.sum(), number)
         return Outcome(
-            generator.loss + self._weight * total / number.clamp(min=1),
+            generator.loss + self._weight * loss / total.clamp(min=1),
             {**generator.sums, **sums},
         )
 

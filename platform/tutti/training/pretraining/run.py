@@ -6,6 +6,7 @@ Task-adaptive pretraining (Gururangan et al. 2020, arXiv 2004.10964) is that on 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from tutti.modeling.layers import token_types, tokens
 from tutti.modeling.model import no_progress_bars, positions
 from tutti.tracking.protocol import Tracker
 from tutti.training.machine.precision import fastest
+from tutti.training.machine.ranks import from_rank_zero, rank, world_size
 from tutti.training.pretraining.causal import Causal
 from tutti.training.pretraining.electra import Electra
 from tutti.training.pretraining.language_model import objective_of
@@ -89,6 +91,9 @@ def pretrain(
 ) -> Pretrained:
     """Trains the backbone on texts; saves it with its tokenizer to ``out``.
 
+    In an initialized ``torch.distributed`` group every rank calls it, and all of them see the same files; rank 0 tells
+    progress, and writes. ``encode_texts`` is to be called before by one process alone.
+
     Equal texts count once. An interrupted run goes on from its last state, saved in ``OUT.unfinished``, and ends with
     the same weights as an undisturbed one on the same CPU.
 
@@ -118,20 +123,22 @@ def pretrain(
     if fault := new_folder_fault(out):
         raise BackboneError(fault)
     out = resolved(out)
-    unfinished = out.with_name(f"{out.name}.unfinished")
+    unfinished = _unfinished(out)
     tokenizer = load_tokenizer(backbone)
     name = objective or objective_of(backbone)
     settings = settings.of(name)
     set_seed(settings.seed)
+    device = _device()
     learner = _make_objective(name, backbone, tokenizer=tokenizer, settings=settings, longest=_longest(texts))
     _check_backbone(learner, texts, tokenizer=tokenizer, backbone=backbone)
     corpus = _load(texts, tokenizer, unfinished=unfinished, settings=settings)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     identity = settings.model_dump(exclude=_MAY_CHANGE)
     identity |= {"backbone": backbone, "files": backbone_files(backbone), "texts": corpus.identity, "objective": name}
-    begun = _begin(unfinished, identity, precision=fastest(device, model_type=learner.model_type, training={}))
+    identity["batch_size"] *= world_size()  # half as many workers may go on with twice the rows
+    precision = fastest(device, model_type=learner.model_type, training={})
+    begun = from_rank_zero(lambda: _begin(unfinished, identity, precision=precision))
     states = States(unfinished / "states", on_notice=on_notice)
-    tracker = make_tracker(begun["run"]) if make_tracker else None
+    tracker = make_tracker(begun["run"]) if make_tracker and rank() == 0 else None
     parameters = {key: value for key, value in identity.items() if key not in ("files", "texts")}
 
     def report(progress: Progress) -> None:
@@ -154,11 +161,35 @@ def pretrain(
         )
         measures = loop.train()
         log.end(measures)
-    with tensor_faults(out), whole_folder(out) as folder, no_progress_bars():
-        learner.module.to("cpu")
-        learner.save(folder, tokenizer)
-    shutil.rmtree(unfinished, ignore_errors=True)
+    if rank() == 0:
+        with tensor_faults(out), whole_folder(out) as folder, no_progress_bars():
+            learner.module.to("cpu")
+            learner.save(folder, tokenizer)
+        shutil.rmtree(unfinished, ignore_errors=True)
     return Pretrained(out, corpus.documents, measures["held_out_loss"], measures)
+
+
+def encode_texts(texts: TextFiles, *, backbone: str, out: Path, settings: PretrainingSettings) -> None:
+    """Tokenizes text files for a run of several ranks, which could not wait for one of them for hours.
+
+    Raises:
+        StudyError, BackboneError, StorageError: as ``load_corpus`` does.
+    """
+    _load(texts, load_tokenizer(backbone), unfinished=_unfinished(out), settings=settings)
+
+
+def _unfinished(out: Path) -> Path:
+    return resolved(out).with_name(f"{resolved(out).name}.unfinished")
+
+
+def _device() -> torch.device:
+    """The first GPU that this process sees; of several ranks on a node each takes the one of its local number."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    local = int(os.environ.get("LOCAL_RANK", "0")) if world_size() > 1 else 0
+    device = torch.device("cuda", local % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
 
 
 def _make_objective(
