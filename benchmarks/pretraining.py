@@ -12,6 +12,7 @@ All train the same new encoder on the sentences of SST-2, in one precision, on o
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,10 @@ WARM_UP = 3  # steps that are not measured
 
 def main() -> None:
     parser = shared.arguments(__doc__, quick="a tiny encoder and a few steps")
+    parser.add_argument("--cpu-time", action="store_true", help="measure CPU seconds instead of wall time")
     options = parser.parse_args()
+    if options.cpu_time:
+        shared.clock = time.process_time
     shared.quiet()
     torch.set_num_threads(1)
     steps, size = (8, "tiny") if options.quick else (60, "mini")
@@ -95,12 +99,13 @@ def measure(made: dict[str, str], packed: Corpus, apart: Corpus, *, steps: int, 
 
 def ours(learner: Objective, corpus: Corpus, settings: PretrainingSettings, folder: Path, tokenizer: Any) -> float:
     seconds: list[float] = []
-    tokens: list[float] = []
+    before = 0.0  # the end of the step before; 0 after what is no step
 
     def note(progress: Any) -> None:
-        if not progress.held_out and progress.step > WARM_UP:
-            seconds.append(BATCH * WIDTH / progress.measures["tokens_per_second"])
-            tokens.append(BATCH * WIDTH)
+        nonlocal before
+        if before and not progress.held_out and progress.step > WARM_UP:
+            seconds.append(shared.now() - before)
+        before = 0.0 if progress.held_out else shared.now()
 
     Loop(
         objective=learner,
@@ -112,7 +117,7 @@ def ours(learner: Objective, corpus: Corpus, settings: PretrainingSettings, fold
         pad=tokenizer.pad_token_id,
         report=note,
     ).train()
-    return sum(tokens) / sum(seconds)
+    return len(seconds) * BATCH * WIDTH / sum(seconds)
 
 
 def with_trainer(backbone: str, corpus: Corpus, *, steps: int, folder: Path) -> float:

@@ -23,7 +23,7 @@ from tutti.errors import BackboneError
 from tutti.training.pretraining.batches import TokenBatch
 from tutti.training.pretraining.causal import Causal
 from tutti.training.pretraining.electra import Electra, sample
-from tutti.training.pretraining.masked import Masked
+from tutti.training.pretraining.masked import Masked, token_outcome
 from tutti.training.pretraining.masks import choose_tokens
 
 MASK, PAD = 59 + 4, 0
@@ -116,6 +116,13 @@ def test_what_electra_writes_loads_by_the_auto_classes_and_shares_its_tables(kin
         assert torch.equal(whole.discriminator_predictions.dense.weight, learner.discriminator.head.dense.weight)
     again = Electra(str(tmp_path / "made"), tokenizer=load_tokenizer(folder), settings=SETTINGS)
     assert all(torch.equal(each, again.module.state_dict()[name]) for name, each in learner.module.state_dict().items())
+
+
+def test_a_token_is_right_if_no_other_has_a_greater_logit_and_only_the_first_ones_count():
+    logits = torch.tensor([[1.0, 3.0, 2.0], [3.0, 1.0, 2.0], [2.0, 2.0, 1.0], [0.0, 9.0, 0.0]], dtype=torch.bfloat16)
+    outcome = token_outcome(logits, torch.tensor([1, 1, 1, 1]), torch.tensor(3), torch.tensor(6))
+    assert [each.item() for each in outcome.sums["accuracy"]] == [2, 3]
+    torch.testing.assert_close(outcome.loss, outcome.sums["loss"][0] / 6)
 
 
 def test_tokens_are_drawn_with_the_generator_s_probabilities():

@@ -83,13 +83,18 @@ def select_tokens(chosen: Tensor) -> Tensor:
 def token_outcome(logits: Tensor, labels: Tensor, count: Tensor, total: Tensor, *, prefix: str = "") -> Outcome:
     """Cross-entropy, divided by ``total``, and accuracy of the first ``count`` tokens.
 
+    A token is right if no other has more: its logit is compared with the greatest, since a CPU takes twenty times as
+    long to find the place of the greatest of bfloat16 numbers.
+
     Args:
         logits: ``(tokens, vocabulary)``.
         labels: ``(tokens,)`` int64.
     """
     counts = torch.arange(len(labels), device=labels.device) < count
-    losses = nn.functional.cross_entropy(logits.float(), labels, reduction="none")
+    logits = logits.float()
+    losses = nn.functional.cross_entropy(logits, labels, reduction="none")
     loss = torch.where(counts, losses, 0.0).sum()
-    right = (counts & (logits.detach().argmax(-1) == labels)).sum()
+    of_labels = logits.detach().gather(1, labels[:, None]).squeeze(1)
+    right = (counts & (of_labels == logits.detach().amax(-1))).sum()
     sums = {f"{prefix}loss": (loss.detach(), count), f"{prefix}accuracy": (right, count)}
     return Outcome(loss / total.clamp(min=1), sums)
