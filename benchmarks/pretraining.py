@@ -12,6 +12,7 @@ All train the same new encoder on the sentences of SST-2, in one precision, on o
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
+from tutti.config.pretraining import PretrainingSettings
 from tutti.data.corpus import Corpus, CorpusOptions, load_corpus
 from tutti.data.encode import load_tokenizer
 from tutti.modeling.new_backbone import new_backbone
@@ -29,7 +31,6 @@ from tutti.training.pretraining.electra import Electra
 from tutti.training.pretraining.loop import Loop
 from tutti.training.pretraining.masked import Masked
 from tutti.training.pretraining.objective import Objective
-from tutti.training.pretraining.settings import Settings
 from tutti.training.pretraining.states import States
 
 TARGETS = {
@@ -43,7 +44,10 @@ WARM_UP = 3  # steps that are not measured
 
 def main() -> None:
     parser = shared.arguments(__doc__, quick="a tiny encoder and a few steps")
+    parser.add_argument("--cpu-time", action="store_true", help="measure CPU seconds instead of wall time")
     options = parser.parse_args()
+    if options.cpu_time:
+        shared.clock = time.process_time
     shared.quiet()
     torch.set_num_threads(1)
     steps, size = (8, "tiny") if options.quick else (60, "mini")
@@ -73,7 +77,9 @@ def main() -> None:
 def measure(made: dict[str, str], packed: Corpus, apart: Corpus, *, steps: int, folder: Path) -> dict[str, float]:
     """Tokens a second of each contender, and their ratios."""
     tokenizer = load_tokenizer(made["encoder"])
-    settings = Settings(steps=steps + WARM_UP, learning_rate=RATE, batch_size=BATCH, mask_share=SHARE, log_steps=1)
+    settings = PretrainingSettings(
+        steps=steps + WARM_UP, learning_rate=RATE, batch_size=BATCH, mask_share=SHARE, log_steps=1
+    )
     masked = Masked(made["encoder"], tokenizer=tokenizer, settings=settings)
     electra = Electra(made["electra"], tokenizer=tokenizer, settings=settings)
     speeds = {
@@ -91,14 +97,15 @@ def measure(made: dict[str, str], packed: Corpus, apart: Corpus, *, steps: int, 
     return {**{f"{name}_tokens_per_second": speed for name, speed in speeds.items()}, **ratios}
 
 
-def ours(learner: Objective, corpus: Corpus, settings: Settings, folder: Path, tokenizer: Any) -> float:
+def ours(learner: Objective, corpus: Corpus, settings: PretrainingSettings, folder: Path, tokenizer: Any) -> float:
     seconds: list[float] = []
-    tokens: list[float] = []
+    before = 0.0  # the end of the step before; 0 after what is no step
 
     def note(progress: Any) -> None:
-        if not progress.held_out and progress.step > WARM_UP:
-            seconds.append(BATCH * WIDTH / progress.measures["tokens_per_second"])
-            tokens.append(BATCH * WIDTH)
+        nonlocal before
+        if before and not progress.held_out and progress.step > WARM_UP:
+            seconds.append(shared.now() - before)
+        before = 0.0 if progress.held_out else shared.now()
 
     Loop(
         objective=learner,
@@ -110,7 +117,7 @@ def ours(learner: Objective, corpus: Corpus, settings: Settings, folder: Path, t
         pad=tokenizer.pad_token_id,
         report=note,
     ).train()
-    return sum(tokens) / sum(seconds)
+    return len(seconds) * BATCH * WIDTH / sum(seconds)
 
 
 def with_trainer(backbone: str, corpus: Corpus, *, steps: int, folder: Path) -> float:
@@ -153,7 +160,7 @@ def bare(backbone: str, corpus: Corpus, *, steps: int) -> float:
     return _timed_steps(model, [rows[i : i + BATCH] for i in range(0, len(rows) - BATCH, BATCH)], step)
 
 
-def plain_electra(backbone: str, corpus: Corpus, *, steps: int, settings: Settings) -> float:
+def plain_electra(backbone: str, corpus: Corpus, *, steps: int, settings: PretrainingSettings) -> float:
     tokenizer = load_tokenizer(backbone)
     learner = Electra(backbone, tokenizer=tokenizer, settings=settings)
     learner.generator.generator_predictions._forward_pre_hooks.clear()  # logits of all tokens

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from tutti.errors import TuttiError as TuttiError
     from tutti.modeling.new_backbone import new_backbone as new_backbone
     from tutti.workflows.demo import run_demo as run_demo
+    from tutti.workflows.pretraining import pretrain as pretrain
     from tutti.workflows.study import Study as Study
     from tutti.workflows.study import open_study as open  # noqa: F401
 
@@ -19,6 +20,7 @@ _PUBLIC = {
     "Study": "tutti.workflows.study:Study",
     "open": "tutti.workflows.study:open_study",
     "run_demo": "tutti.workflows.demo:run_demo",
+    "pretrain": "tutti.workflows.pretraining:pretrain",
     "new_backbone": "tutti.modeling.new_backbone:new_backbone",
     "TuttiError": "tutti.errors:TuttiError",
 }

@@ -58,6 +58,11 @@ COMMANDS: dict[str, Sequence[Case]] = {
             "`backbone pretrain` of texts without a backbone",
             command="backbone pretrain --texts mood_train.tsv --out made",
         ),
+        Case(
+            "a pretraining file with an unknown key, and texts that are not there",
+            write("pretraining.yaml", "backbone: backbone\ntexts: moods_train.tsv\nout: made\nlearning_rte: 1.0e-3\n"),
+            "backbone pretrain pretraining.yaml",
+        ),
         Case("`ensemble` into the current folder", command="ensemble studies/moods --out ."),
         Case(
             "`backbone pretrain` goes on with other settings than it was begun with",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tutti.cli import app, backbone, main
+from tutti.cli import app, main
 from tutti.cluster.connect import TORCH_ENVIRONMENT
 from tutti.errors import UserError
 from tutti.files import whole_folder
@@ -53,7 +53,10 @@ def test_pretraining_sets_what_torch_reads_when_it_is_loaded_unless_it_is_set(mo
         monkeypatch.delenv(name)
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     with pytest.raises(UserError, match=r"no_study\.yaml"):
-        backbone.pretrain(files=[tmp_path / "no_study.yaml"], out=tmp_path / "out", learning_rate=1e-3)
+        app.app(
+            ["backbone", "pretrain", str(tmp_path / "no_study.yaml"), "--out", str(tmp_path / "out")],
+            standalone_mode=False,
+        )
     assert {name: os.environ[name] for name in TORCH_ENVIRONMENT} == {**TORCH_ENVIRONMENT, "GOMP_SPINCOUNT": "7"}
 
 

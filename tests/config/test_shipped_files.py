@@ -15,12 +15,14 @@ from ruamel.yaml import YAML
 
 from tutti.config.load import load_recipe, load_study
 from tutti.config.names import is_path, shipped_folder, shipped_names
+from tutti.config.pretraining import PretrainingConfig, is_pretraining_file, load_pretraining
 from tutti.config.space import SearchSpace
 from tutti.config.training import TrainingOptions
 
 ROOT = Path(__file__).parents[2]
 SPACES = sorted((ROOT / "search_spaces").glob("*.yaml"))
-EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+PRETRAINING = ROOT / "examples" / "pretraining.yaml"
+EXAMPLES = sorted({*(ROOT / "examples").glob("*.yaml")} - {PRETRAINING})
 RECIPES = sorted((ROOT / "examples" / "recipes").glob("*.yaml"))
 
 
@@ -90,6 +92,16 @@ def test_an_example_is_sound_once_its_files_are_there(path: Path, tmp_path: Path
     config = load_study(copy, check_training=check_training)
     assert config.study == path.stem
     assert [*config.tasks] == [*raw["tasks"]]
+
+
+def test_the_example_of_pretraining_is_sound_once_its_files_are_there(tmp_path: Path) -> None:
+    copy = tmp_path / PRETRAINING.name
+    copy.write_text(PRETRAINING.read_text(encoding="utf-8"), encoding="utf-8")
+    assert is_pretraining_file(copy)
+    (tmp_path / "data").mkdir()
+    for file in YAML(typ="safe", pure=True).load(copy)["texts"]:
+        (tmp_path / file).touch()
+    assert load_pretraining(PretrainingConfig, copy, {}, option=str).out == tmp_path / "electra"
 
 
 def test_loading_a_study_needs_no_heavy_library() -> None:

@@ -17,17 +17,17 @@ from transformers import (
 )
 from word_backbone import save_decoder
 
+from tutti.config.pretraining import PretrainingSettings
 from tutti.data.encode import load_tokenizer
 from tutti.errors import BackboneError
 from tutti.training.pretraining.batches import TokenBatch
 from tutti.training.pretraining.causal import Causal
 from tutti.training.pretraining.electra import Electra, sample
-from tutti.training.pretraining.masked import Masked
+from tutti.training.pretraining.masked import Masked, token_outcome
 from tutti.training.pretraining.masks import choose_tokens
-from tutti.training.pretraining.settings import Settings
 
 MASK, PAD = 59 + 4, 0
-SETTINGS = Settings(learning_rate=1e-3, mask_share=0.3)
+SETTINGS = PretrainingSettings(learning_rate=1e-3, mask_share=0.3)
 
 
 @pytest.fixture
@@ -118,16 +118,18 @@ def test_what_electra_writes_loads_by_the_auto_classes_and_shares_its_tables(kin
     assert all(torch.equal(each, again.module.state_dict()[name]) for name, each in learner.module.state_dict().items())
 
 
+def test_a_token_is_right_if_no_other_has_a_greater_logit_and_only_the_first_ones_count():
+    logits = torch.tensor([[1.0, 3.0, 2.0], [3.0, 1.0, 2.0], [2.0, 2.0, 1.0], [0.0, 9.0, 0.0]], dtype=torch.bfloat16)
+    outcome = token_outcome(logits, torch.tensor([1, 1, 1, 1]), torch.tensor(3), torch.tensor(6))
+    assert [each.item() for each in outcome.sums["accuracy"]] == [2, 3]
+    torch.testing.assert_close(outcome.loss, outcome.sums["loss"][0] / 6)
+
+
 def test_tokens_are_drawn_with_the_generator_s_probabilities():
     torch.manual_seed(0)
     logits = torch.tensor([0.1, 0.6, 0.0, 0.3]).log().expand(20_000, 4)
     drawn = torch.bincount(sample(logits, torch.rand(20_000, 1)), minlength=4) / 20_000
     assert (drawn - torch.tensor([0.1, 0.6, 0.0, 0.3])).abs().max() < 0.015
-
-
-def test_a_generator_wider_than_the_discriminator_is_refused(bert):
-    with pytest.raises(BackboneError, match="the generator's size must be above 0 and at most 1"):
-        Electra(bert, tokenizer=load_tokenizer(bert), settings=Settings(generator_size=2))
 
 
 @pytest.mark.parametrize("kind", ["masked", "electra"])

@@ -169,6 +169,6 @@ def test_what_is_no_number_of_trials_is_refused(files, trials):
 
 
 def test_the_package_has_the_names_to_begin_with():
-    assert {"Study", "open", "run_demo", "new_backbone", "TuttiError"} <= {*dir(tutti)}
+    assert {"Study", "open", "run_demo", "new_backbone", "pretrain", "TuttiError"} <= {*dir(tutti)}
     with pytest.raises(AttributeError, match="has no attribute 'stduy'"):
         tutti.stduy  # noqa: B018

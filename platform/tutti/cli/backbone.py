@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tutti.cli.options import Overrides, interruptible, local
+from tutti.cli.options import Overrides, check_left_out, interruptible, local
+from tutti.config.pretraining import DocumentEnd, ObjectiveName, PretrainingRun, is_pretraining_file
+from tutti.errors import Fault, StudyError
 from tutti.modeling.new_backbone import SMALLEST_VOCABULARY, Architecture, Size, new_backbone
 from tutti.modeling.new_tokenizer import TokenizerKind
 from tutti.workflows.console import console
 from tutti.workflows.study import Study
 
-Objective = Literal["masked", "electra", "causal"]
-DocumentEnd = Literal["line", "blank-line"]
+if TYPE_CHECKING:
+    from tutti.training.pretraining.run import Pretrained
 
 
 def new(
@@ -60,10 +63,16 @@ def new(
 
 
 def pretrain(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write the new backbone.", callback=local)],
+    ctx: typer.Context,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[STUDY.yaml]", help="Its backbone and the texts of its tasks; or further text files."),
+        typer.Argument(
+            metavar="[FILE.yaml]",
+            help="A study, whose backbone and texts to take; or these options in a file; or further text files.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where to write the new backbone.", callback=local)
     ] = None,
     texts: Annotated[
         list[Path] | None,
@@ -71,7 +80,7 @@ def pretrain(
     ] = None,
     backbone: Annotated[str | None, typer.Option("--backbone", help="With --texts: what to go on from.")] = None,
     objective: Annotated[
-        Objective | None,
+        ObjectiveName | None,
         typer.Option(
             "--objective",
             help="Guess masked tokens, tell replaced ones, or guess the next ones. By default what the backbone can.",
@@ -86,7 +95,7 @@ def pretrain(
             help="By default 1e-4, with electra 5e-4. 1e-3 suits random weights, 2e-3 those of size tiny.",
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows of a batch.")] = 64,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows of a batch, for each worker.")] = 64,
     accumulation: Annotated[int, typer.Option("--accumulation", min=1, help="Batches of a step.")] = 1,
     warmup: Annotated[float, typer.Option("--warmup", help="Share of the steps; from 1 on, their number.")] = 0.06,
     weight_decay: Annotated[float, typer.Option("--weight-decay")] = 0.01,
@@ -130,6 +139,15 @@ def pretrain(
         str | None,
         typer.Option("--tracking", help="MLflow's URI, by default $MLFLOW_TRACKING_URI, else a file in OUT.tracking."),
     ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Processes that train together on Ray, each on its part of a batch.")
+    ] = 1,
+    cpus_per_worker: Annotated[
+        int | None, typer.Option("--cpus-per-worker", min=1, help="By default their share; on a cluster 1.")
+    ] = None,
+    gpus_per_worker: Annotated[
+        int | None, typer.Option("--gpus-per-worker", min=0, max=1, help="By default 1 where this machine has a GPU.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="With --texts.")] = 0,
     overrides: Overrides = None,
 ) -> None:
@@ -141,49 +159,59 @@ def pretrain(
 
     Example: `tutti backbone pretrain chinese_trio.yaml --out adapted --epochs 20`
 
+    Example: `tutti backbone pretrain pretraining.yaml --epochs 3`, of these options in a file; one given here counts
+
     Example: `tutti backbone pretrain --texts news.txt.gz --backbone small --objective electra --out pretrained`
     """
     from tutti.cluster.connect import TORCH_ENVIRONMENT
 
     for name, value in TORCH_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    from tutti.training.pretraining.settings import Settings
-    from tutti.workflows.pretraining import check_sources, pretrain_texts
-
-    settings = Settings(
-        epochs=epochs,
-        steps=steps,
-        learning_rate=learning_rate,
-        batch_size=batch_size,
-        accumulation=accumulation,
-        warmup=warmup,
-        weight_decay=weight_decay,
-        adam_epsilon=adam_epsilon,
-        max_grad_norm=max_grad_norm,
-        mask_share=mask_share,
-        masks="spans" if spans else "whole-words" if whole_words else "tokens",
-        all_masks=all_masks,
-        generator_size=generator_size,
-        discriminator_weight=discriminator_weight,
-        seed=seed,
-        save_steps=save_steps,
-        save_minutes=save_minutes,
-        evaluate_steps=evaluate_steps,
-        log_steps=log_steps,
-    )
-    options: dict[str, Any] = {"settings": settings, "objective": objective, "tracking": tracking}
-    check_sources(files or (), texts=texts, backbone=backbone)
+    given = {name: value for name, value in ctx.params.items() if _is_given(ctx, name)}
+    for name in ("files", "overrides", "spans", "whole_words"):
+        given.pop(name, None)
+    if spans or whole_words:
+        given["masks"] = "spans" if spans else "whole-words"
     with interruptible(lambda _: "Interrupted; the same command continues after the last saved state."):
-        if texts and backbone:
-            from tutti.data.corpus import CorpusOptions
-            from tutti.training.pretraining.run import TextFiles
-
-            corpus = CorpusOptions(
-                columns=tuple(columns or ["text"]), end=documents, max_length=max_length, packed=pack
-            )
-            sources = TextFiles((*texts, *(files or ())), corpus, cache=cache, processes=processes)
-            made = pretrain_texts(sources, backbone, out, **options)
-        else:
-            made = Study((files or [])[0], overrides=overrides or ()).pretrain(out, **options)
+        made = _pretrain([*(files or ())], given, overrides or ())
     console.print(f"wrote {made.path}: {made.documents:,} different texts, held-out loss {made.loss:.3f}")
     console.print(f"Next: `backbone: {made.path}` in the study file")
+
+
+def _pretrain(files: list[Path], given: dict[str, Any], overrides: Sequence[str]) -> Pretrained:
+    """Pretrains on the texts of a study, or on text files.
+
+    Args:
+        files: a study or a pretraining file, or further text files.
+        given: the options that the user has given, by their keys in a pretraining file.
+
+    Raises:
+        StudyError: if there is neither a file nor texts and a backbone, or options do not fit to a study.
+    """
+    from tutti.workflows.pretraining import pretrain
+
+    yaml = next((file for file in files if file.suffix in (".yaml", ".yml")), None)
+    if yaml is None or is_pretraining_file(yaml):
+        given["texts"] = [*given.get("texts", ()), *(file for file in files if file is not yaml)]
+        if not yaml and not (given["texts"] and "backbone" in given):
+            got = "texts alone" if given["texts"] else "--backbone alone" if "backbone" in given else "neither"
+            rule = "have a study file or a pretraining file, or --texts and --backbone"
+            raise StudyError(Fault("`backbone pretrain`", rule, got, "name what is missing"))
+        if not given["texts"]:
+            del given["texts"]
+        return pretrain(yaml, option=_option, **given)
+    check_left_out({name: given.get(name[2:]) for name in ("--texts", "--backbone")}, beside=f"the study file {yaml}")
+    for name in sorted(given.keys() - PretrainingRun.model_fields.keys()):
+        del given[name]
+        console.print(f"{_option(name)} has no effect on the texts of a study.")
+    return Study(yaml, overrides=overrides).pretrain(given.pop("out", None), option=_option, **given)
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
+def _option(key: str) -> str:
+    """The option that sets a key of a pretraining file: ``--texts`` for ``texts.0``."""
+    return f"--{key.split('.')[0].replace('_', '-')}"

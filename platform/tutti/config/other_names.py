@@ -8,6 +8,16 @@ from tutti.errors import nearest
 
 _NAMES = {
     "backbone": "model model_name model_name_or_path pretrained_model pretrained_model_name encoder",
+    "texts": "text data corpus files train_file train_files",
+    "out": "output_dir output out_dir save_dir",
+    "learning_rate": "lr",
+    "epochs": "num_epochs num_train_epochs n_epochs",
+    "steps": "max_steps num_steps train_steps num_train_steps",
+    "batch_size": "per_device_train_batch_size train_batch_size",
+    "accumulation": "gradient_accumulation_steps grad_accumulation",
+    "warmup": "warmup_steps warmup_ratio warmup_proportion",
+    "mask_share": "mlm_probability mask_prob masked_lm_prob mask_ratio",
+    "max_length": "max_seq_length block_size",
     "tasks": "data dataset datasets task",
     "storage": "output_dir output out_dir save_dir",
     "train": "train_file train_data train_path training_data",

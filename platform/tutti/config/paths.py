@@ -111,6 +111,34 @@ def resolve_paths(
     return resolved, paths.faults
 
 
+def resolve_pretraining(
+    raw: Mapping[str, Any], *, folder: Path, what: Callable[[str], str]
+) -> tuple[dict[str, Any], list[Fault]]:
+    """As ``resolve_paths``, of the options of pretraining."""
+    resolved, paths = {key: _plain(value) for key, value in raw.items()}, _Paths(folder, what, unmounted=None)
+    for key in ("out", "cache"):
+        if isinstance(value := resolved.get(key), str):
+            address = address_fault(value, what=what(key))
+            paths.faults += [address] if address else []
+            resolved[key] = str(absolute(value, folder))
+    texts = resolved.get("texts")
+    if isinstance(texts := [texts] if isinstance(texts, str) else texts, list):
+        resolved["texts"] = [
+            paths.file(f"texts.{index}", each) if isinstance(each, str) else each for index, each in enumerate(texts)
+        ]
+    for key, resolve in (("backbone", paths.folder_or_hub_id), ("tracking", paths.store)):
+        if isinstance(value := resolved.get(key), str):
+            resolved[key] = resolve(key, value)
+    return resolved, paths.faults
+
+
+def _plain(value: Any) -> Any:
+    """What a YAML file can hold: texts in place of paths, lists of tuples."""
+    return (
+        [*map(_plain, value)] if isinstance(value, list | tuple) else str(value) if isinstance(value, Path) else value
+    )
+
+
 def has_begun(raw: Mapping[str, Any], *, trials: bool = False) -> bool:
     """Whether the folder of a raw study, whose paths are absolute, holds one that has begun, or even has trials."""
     study = raw.get("study")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tutti.data.documents import DocumentEnd, read_documents
+from tutti.config.pretraining import DocumentEnd
+from tutti.data.documents import read_documents
 from tutti.data.encode import encoding_key, starts_special
 from tutti.errors import BackboneError, Fault, StudyError
 from tutti.files import sha256_of, whole_folder

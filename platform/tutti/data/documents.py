@@ -7,15 +7,15 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tutti.config.pretraining import DocumentEnd
 from tutti.errors import Fault, StudyError, first_line
 from tutti.files import nearest_file
 
-DocumentEnd = Literal["line", "blank-line"]
 _COMPRESSED = (".gz", ".zst", ".bz2", ".lz4")
 
 

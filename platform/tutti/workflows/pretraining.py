@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,45 +11,64 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder, sqlite_url
 from tutti.config.paths import DATABASES
-from tutti.errors import Fault, StudyError
-from tutti.files import resolved
+from tutti.config.pretraining import PretrainingConfig, PretrainingRun, load_pretraining
+from tutti.errors import BackboneError
+from tutti.files import new_folder_fault, resolved, storage_faults
 from tutti.records import TextLimit
 from tutti.workflows.base import StudyBase
 from tutti.workflows.console import console as default_console
+from tutti.workflows.console import quiet_console
 from tutti.workflows.stores import quiet_mlflow
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tutti.data.encode import EncodedPart
     from tutti.tracking.protocol import Tracker
     from tutti.training.pretraining.loop import Progress
     from tutti.training.pretraining.run import Pretrained, TextFiles
-    from tutti.training.pretraining.settings import ObjectiveName, Settings
 
 
-def check_sources(files: Sequence[Path], *, texts: Sequence[Path] | None, backbone: str | None) -> None:
-    """Checks that there is a study file, or texts with a backbone, and not both.
+def pretrain(
+    file: Path | str | Mapping[str, Any] | None = None,
+    *,
+    quiet: bool = False,
+    option: Callable[[str], str] = "tutti.pretrain: {}".format,
+    **options: Any,
+) -> Pretrained:
+    """Pretrains a backbone on text files. Called again, it goes on where it was cut off.
+
+    Args:
+        file: a pretraining file, or its content as a mapping.
+        quiet: whether nothing is printed.
+        option: names an option in messages, by its key.
+        options: keys of a pretraining file, ``tutti.config.pretraining.PretrainingConfig``, which take the place of
+            those in the file: ``texts``, ``backbone``, ``out``, ``objective``, ``epochs`` ...
 
     Raises:
-        StudyError: if not.
+        ConfigError: with every fault of the options.
+        BackboneError: if ``out`` holds something else, or the backbone cannot be pretrained.
+        StudyError: if a text file cannot be read, or an unfinished run has other settings.
+
+    Example:
+        >>> tutti.pretrain(texts=["news.txt.gz"], backbone="small", out="pretrained", objective="electra").loss
     """
-    if texts and (studies := [file for file in (*texts, *files) if file.suffix in (".yaml", ".yml")]):
-        remedy = "name the study alone, or texts and a backbone alone"
-        raise StudyError(Fault("--texts and --backbone", "come without a study file", str(studies[0]), remedy))
-    if not (texts and backbone) and (texts or backbone or not files):
-        got = "--texts alone" if texts else "--backbone alone" if backbone else "neither"
-        rule = "have a study file, or --texts and --backbone"
-        raise StudyError(Fault("`backbone pretrain`", rule, got, "name what is missing"))
+    config = load_pretraining(PretrainingConfig, file, options, option=option)
+    _check_new(config.out)
+    from tutti.data.corpus import CorpusOptions
+    from tutti.training.pretraining.run import TextFiles
+
+    corpus = CorpusOptions(config.columns, config.documents, config.max_length, config.pack)
+    texts = TextFiles(config.texts, corpus, cache=config.cache, processes=config.processes or os.cpu_count() or 1)
+    return _run(config, config.backbone, texts, quiet_console() if quiet else default_console)
 
 
 def pretrain_backbone(
     study: StudyBase,
-    out: Path | str,
+    out: Path | str | None,
     *,
-    objective: ObjectiveName | None = None,
-    tracking: str | None = None,
-    settings: Settings | None = None,
-    **keys: Any,
+    option: Callable[[str], str] = "study.pretrain: {}".format,
+    **options: Any,
 ) -> Pretrained:
     """Goes on pretraining a study's backbone on the texts of its tasks. No label is used.
 
@@ -57,70 +76,71 @@ def pretrain_backbone(
 
     Args:
         out: where to write the new backbone, which ``backbone:`` of a study file takes.
-        objective: guess ``masked`` tokens, tell replaced ones (``electra``), or guess the next ones (``causal``); by
-            default what the backbone can.
-        tracking: MLflow's URI, by default ``$MLFLOW_TRACKING_URI``, else a file beside ``out``.
-        settings: how it is trained; ``keys``, such as ``epochs=20``, are fields of it given one by one.
+        option: names an option in messages, by its key.
+        options: as of ``tutti.pretrain``, except those that say what the texts are.
 
     Raises:
-        StudyError: if ``out`` holds something else.
-        BackboneError: if the backbone cannot be pretrained.
+        ConfigError: with every fault of the options.
+        BackboneError: if ``out`` holds something else, or the backbone cannot be pretrained.
 
     Example:
         >>> tutti.Study("chinese_trio.yaml").pretrain("adapted", epochs=20).loss
     """
+    run, config = load_pretraining(PretrainingRun, None, {**options, "out": out}, option=option), study.config
+    _check_new(run.out)
     from tutti.config.training import limit_of
     from tutti.data.encode import load_parts
     from tutti.orchestration.before.abilities import abilities_of, check_backbone
     from tutti.orchestration.before.rows import prepare_rows
-    from tutti.training.pretraining.run import pretrain
-    from tutti.training.pretraining.settings import Settings, check_settings
 
-    config, settings = study.config, settings or Settings(**keys)
-    check_settings(settings, out=Path(out))
     check_backbone(config, abilities_of(config.backbone), begun=False)
-    with TemporaryDirectory() as folder:
+    # Workers read the encoded texts, on other nodes too, so these are beside what is written.
+    with TemporaryDirectory(prefix=f".{run.out.name}.", dir=run.out.parent if run.workers > 1 else None) as folder:
         temporary = StudyFolder(Path(folder, config.study))
         prepared = prepare_rows(config, temporary)
         study.console.print("Encoding the texts")
         limit = TextLimit(limit_of(config.training).max_length)
         parts = load_parts(prepared, tokenizer=config.backbone, limit=limit, cache=temporary.encoded)
-        return pretrain(
-            backbone=config.backbone,
-            texts=[part for by_name in parts.values() for part in by_name.values()],
-            out=Path(out),
-            settings=settings,
-            objective=objective,
-            on_progress=partial(_tell, study.console),
-            on_notice=study.console.print,
-            make_tracker=_tracker(Path(out), tracking),
-        )
+        texts = [part for by_name in parts.values() for part in by_name.values()]
+        return _run(run, config.backbone, texts, study.console)
 
 
-def pretrain_texts(
-    texts: TextFiles,
-    backbone: str,
-    out: Path | str,
-    *,
-    settings: Settings,
-    objective: ObjectiveName | None = None,
-    tracking: str | None = None,
-) -> Pretrained:
-    """Pretrains a backbone on text files; otherwise as ``pretrain_backbone``."""
-    from tutti.training.pretraining.run import pretrain
-    from tutti.training.pretraining.settings import check_settings
+def _check_new(out: Path) -> None:
+    """Checks that ``out`` is a new or an empty folder, and makes the one that it is in."""
+    if fault := new_folder_fault(out):
+        raise BackboneError(fault)
+    with storage_faults(out.parent):
+        out.parent.mkdir(parents=True, exist_ok=True)
 
-    check_settings(settings, out=Path(out))
-    return pretrain(
-        backbone=backbone,
-        texts=texts,
-        out=Path(out),
-        settings=settings,
-        objective=objective,
-        on_progress=partial(_tell, default_console),
-        on_notice=default_console.print,
-        make_tracker=_tracker(Path(out), tracking),
-    )
+
+def _run(run: PretrainingRun, backbone: str, texts: TextFiles | Sequence[EncodedPart], console: Console) -> Pretrained:
+    from tutti.training.pretraining.run import TextFiles, encode_texts, pretrain
+
+    told: dict[str, Callable[[Any], None]] = {"on_progress": partial(_tell, console), "on_notice": console.print}
+    arguments: dict[str, Any] = {
+        "backbone": backbone,
+        "texts": texts,
+        "out": run.out,
+        "settings": run.settings,
+        "objective": run.objective,
+        "make_tracker": _tracker(run.out, run.tracking),
+    }
+    if run.workers == 1:
+        return pretrain(**{**arguments, **told})
+    from tutti.cluster.connect import connected
+    from tutti.orchestration.worker.pretraining import pretrain_on_workers, resources_of
+
+    if isinstance(texts, TextFiles):
+        encode_texts(texts, backbone=backbone, out=run.out, settings=run.settings)
+    resources = resources_of(run)
+    console.print("Starting Ray")
+    with connected(
+        workers=resources.workers,
+        cpus_per_worker=resources.cpus_per_worker,
+        gpus_per_worker=resources.gpus_per_worker,
+        concurrent_trials=None,
+    ):
+        return pretrain_on_workers(arguments, resources=resources, told=told)
 
 
 def _tell(console: Console, progress: Progress) -> None:
@@ -143,6 +163,7 @@ def _tracker(out: Path, uri: str | None) -> Callable[[str], Tracker]:
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or sqlite_url(folder / "mlflow.db")
 
     def make(run: str) -> Tracker:
+        quiet_mlflow()  # a worker's, if there are any
         from tutti.tracking.mlflow_tracker import MlflowTracker
         from tutti.tracking.queued import QueuedTracker
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from tutti.errors import TuttiError
 
 Value = TypeVar("Value")
+_BUCKET = 2**22  # weights whose gradients travel together, or more: a larger one is a bucket by itself
 
 
 def world_size() -> int:
@@ -35,6 +37,40 @@ def lowest(tensor: torch.Tensor) -> torch.Tensor:
     if world_size() > 1:
         dist.all_reduce(tensor, dist.ReduceOp.MIN)
     return tensor
+
+
+def sum_gradients(parameters: Sequence[nn.Parameter], *, flag: bool = False) -> bool:
+    """Sums every gradient over all ranks, in place. Returns whether ``flag`` is set on any rank.
+
+    Gradients travel together in buckets, and one bucket is packed while another is on its way. A parameter of which no
+    rank has a gradient gets none, so that an optimizer leaves it alone.
+    """
+    if world_size() == 1:
+        return flag
+    known = torch.tensor([flag, *(each.grad is not None for each in parameters)], dtype=torch.int32)
+    dist.all_reduce(known, dist.ReduceOp.MAX)
+    anywhere, *has_gradient = known.tolist()
+    sent = []
+    for bucket in _buckets([each for each, has in zip(parameters, has_gradient, strict=True) if has]):
+        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in bucket]
+        flat = torch.cat([each.flatten() for each in gradients])
+        sent.append((bucket, gradients, flat, dist.all_reduce(flat, async_op=True)))
+    for bucket, gradients, flat, work in sent:
+        work.wait()
+        for each, gradient, total in zip(bucket, gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            each.grad = gradient.copy_(total.view_as(gradient))
+    return bool(anywhere)
+
+
+def _buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    bucket: list[nn.Parameter] = []
+    for each in parameters:
+        if bucket and (each.dtype != bucket[0].dtype or sum(map(torch.numel, bucket)) >= _BUCKET):
+            yield bucket
+            bucket = []
+        bucket.append(each)
+    if bucket:
+        yield bucket
 
 
 def from_rank_zero(action: Callable[[], Value]) -> Value:

@@ -31,6 +31,32 @@ class TokenBatch:
     starts: Tensor | None = None
 
 
+@dataclass(frozen=True)
+class Share:
+    """One rank's rows of a batch that all ranks share: every ``world``-th row. By default all rows."""
+
+    rank: int = 0
+    world: int = 1
+
+    def rows(self, array: Any) -> Any:
+        """These rows of a tensor or array whose first dimension is the batch's rows."""
+        return array if self.world == 1 else array[self.rank :: self.world]
+
+    def batch(self, whole: TokenBatch, *others: Tensor) -> tuple[Any, ...]:
+        """These rows of a batch, and of further ``(rows, tokens)`` tensors of it, padded to the longest of them."""
+        if self.world == 1:
+            return whole, *others
+        width = int(self.rows(whole.is_token).sum(1).max())
+        own: list[Any] = [
+            None if each is None else self.rows(each)[:, :width].contiguous()
+            for each in (whole.ids, whole.is_token, whole.types, whole.starts, *others)
+        ]
+        return TokenBatch(*own[:4]), *own[4:]
+
+
+ALL = Share()
+
+
 def read_batch(rows: Any, indices: Sequence[int] | np.ndarray, *, pad: int) -> TokenBatch:
     """The rows of a dataset at these indices; shorter ones are padded with the token ``pad``."""
     table: pa.Table = rows.with_format("arrow")[np.asarray(indices).tolist()]

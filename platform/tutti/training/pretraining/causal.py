@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tutti.training.pretraining.batches import TokenBatch
+from tutti.training.pretraining.batches import ALL, Share, TokenBatch
 from tutti.training.pretraining.language_model import SelectedLogits, check_has_token, load_language_model
 from tutti.training.pretraining.masked import select_tokens, token_outcome
 from tutti.training.pretraining.objective import Inputs, Outcome, model_inputs
@@ -31,18 +31,20 @@ class Causal:
         self._logits = SelectedLogits(model)
         self._end, self._pad, self._longest = tokenizer.eos_token_id, tokenizer.pad_token_id, longest
 
-    def draw(self, batch: TokenBatch) -> Inputs:
+    def draw(self, batch: TokenBatch, share: Share = ALL) -> Inputs:
         batch = self._ended(batch)
+        total = batch.is_token[:, 1:].sum()
+        (batch,) = share.batch(batch)
         chosen = torch.zeros_like(batch.is_token)
         chosen[:, :-1] = batch.is_token[:, 1:]  # each token that has one after it
         selected = select_tokens(chosen)
         labels = batch.ids.flatten().roll(-1)[selected]
-        inputs = model_inputs(batch, types=False)
-        return inputs | {"selected": selected, "labels": labels, "count": chosen.sum()}
+        drawn = {"selected": selected, "labels": labels, "count": chosen.sum(), "total": total}
+        return model_inputs(batch, types=False) | drawn
 
     def outcome(self, inputs: Inputs) -> Outcome:
-        selected, labels, count = (inputs.pop(name) for name in ("selected", "labels", "count"))
-        return token_outcome(self._logits(inputs, selected), labels, count)
+        selected, labels, count, total = (inputs.pop(name) for name in ("selected", "labels", "count", "total"))
+        return token_outcome(self._logits(inputs, selected), labels, count, total)
 
     def loss(self, means: Mapping[str, float]) -> float:
         return means["loss"]

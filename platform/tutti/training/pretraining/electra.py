@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, PreTrainedModel
 from transformers.models.electra.modeling_electra import ElectraDiscriminatorPredictions
 
+from tutti.config.pretraining import PretrainingSettings
 from tutti.errors import BackboneError, Fault
 from tutti.modeling.decoders import is_decoder
 from tutti.modeling.layers import token_types, tokens
 from tutti.modeling.model import check_complete, load_encoder, no_progress_bars
-from tutti.training.pretraining.batches import TokenBatch
+from tutti.training.pretraining.batches import ALL, Share, TokenBatch
 from tutti.training.pretraining.language_model import SelectedLogits, check_has_token, config_of
 from tutti.training.pretraining.masked import MASK_SHARE, select_tokens, token_outcome
 from tutti.training.pretraining.masks import choose_tokens
 from tutti.training.pretraining.objective import Inputs, Outcome, model_inputs, special_tokens
-from tutti.training.pretraining.settings import Settings
 
 GENERATOR = "generator"  # the folder beside the discriminator's files
 HEAD = "discriminator_head.safetensors"  # of a backbone that is no ElectraModel
@@ -36,11 +36,10 @@ class Electra:
     discriminator tells of every token whether it is another one than before; one that was guessed right is not.
 
     Raises:
-        BackboneError: if the backbone does not load or is no encoder, its tokenizer has no mask token, or the generator
-            would be wider than the discriminator.
+        BackboneError: if the backbone does not load or is no encoder, or its tokenizer has no mask token.
     """
 
-    def __init__(self, backbone: str, *, tokenizer: Any, settings: Settings) -> None:
+    def __init__(self, backbone: str, *, tokenizer: Any, settings: PretrainingSettings) -> None:
         check_has_token(tokenizer, "electra")
         self.discriminator = Discriminator(backbone)
         encoder = self.discriminator.encoder
@@ -54,21 +53,24 @@ class Electra:
         self._share = settings.mask_share or (LARGE_MASK_SHARE if encoder.config.hidden_size >= LARGE else MASK_SHARE)
         self._masks, self._weight = settings.masks, settings.discriminator_weight
 
-    def draw(self, batch: TokenBatch) -> Inputs:
+    def draw(self, batch: TokenBatch, share: Share = ALL) -> Inputs:
         maskable = batch.is_token & ~torch.isin(batch.ids, self._special)
         chosen = choose_tokens(batch, maskable, share=self._share, masks=self._masks)
+        totals = {"masked_total": chosen.sum(), "total": batch.is_token.sum()}
+        batch, chosen, uniform = share.batch(batch, chosen, torch.rand(batch.ids.shape))
         selected = select_tokens(chosen)
         masked = selected[: int(chosen.sum())]
-        drawn = {"selected": selected, "masked": masked, "uniform": torch.rand(len(masked), 1)}
-        return model_inputs(batch, types=self._types) | drawn
+        drawn = {"selected": selected, "masked": masked, "uniform": uniform.flatten()[masked, None]}
+        return model_inputs(batch, types=self._types) | drawn | totals
 
     def outcome(self, inputs: Inputs) -> Outcome:
         selected, masked, uniform = (inputs.pop(name) for name in ("selected", "masked", "uniform"))
+        masked_total, total = inputs.pop("masked_total"), inputs.pop("total")
         ids = inputs["input_ids"]
         labels, count = ids.flatten()[selected], torch.tensor(len(masked), device=ids.device)
         with_masks = ids.flatten().index_fill(0, masked, self._mask).view_as(ids)
         logits = self._logits({**inputs, "input_ids": with_masks}, selected)
-        generator = token_outcome(logits, labels, count, prefix="generator_")
+        generator = token_outcome(logits, labels, count, masked_total, prefix="generator_")
 
         replacements = sample(logits[: len(masked)], uniform)
         corrupted = ids.flatten().index_copy(0, masked, replacements).view_as(ids)
@@ -76,12 +78,12 @@ class Electra:
         is_replaced = corrupted != ids
         is_token = inputs["attention_mask"].bool() if "attention_mask" in inputs else torch.ones_like(is_replaced)
         losses = nn.functional.binary_cross_entropy_with_logits(scores, is_replaced.float(), reduction="none")
-        number, total = is_token.sum(), torch.where(is_token, losses, 0.0).sum()
+        number, loss = is_token.sum(), torch.where(is_token, losses, 0.0).sum()
         right = (is_token & ((scores.detach() > 0) == is_replaced)).sum()
-        sums = {"discriminator_loss": (total.detach(), number), "discriminator_accuracy": (right, number)}
+        sums = {"discriminator_loss": (loss.detach(), number), "discriminator_accuracy": (right, number)}
         sums["replaced_share"] = (is_replaced.sum(), number)
         return Outcome(
-            generator.loss + self._weight * total / number.clamp(min=1),
+            generator.loss + self._weight * loss / total.clamp(min=1),
             {**generator.sums, **sums},
         )
 
@@ -142,18 +144,8 @@ class Discriminator(nn.Module):
 
 
 def generator_config(encoder: PreTrainedModel, *, size: float) -> ElectraConfig:
-    """A generator as deep as an encoder, ``size`` times as wide, over tables of the same width.
-
-    Raises:
-        BackboneError: if it would be wider than the encoder.
-    """
+    """A generator as deep as an encoder, ``size`` times as wide, over tables of the same width."""
     config = encoder.config
-    if not 0 < size <= 1:
-        rule, remedy = (
-            "be above 0 and at most 1, so that it is no wider than the discriminator",
-            "name one such as 0.25",
-        )
-        raise BackboneError(Fault("the generator's size", rule, f"{size:g}", remedy))
     heads = max(1, round(size * config.num_attention_heads))
     hidden = max(1, round(size * config.hidden_size / heads)) * heads
     return ElectraConfig(

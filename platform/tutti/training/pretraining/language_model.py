@@ -15,10 +15,10 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
+from tutti.config.pretraining import ObjectiveName
 from tutti.errors import BackboneError, Fault, first_line
 from tutti.modeling.decoders import is_decoder
 from tutti.modeling.model import check_backbone_folder, check_complete, no_progress_bars
-from tutti.training.pretraining.settings import ObjectiveName
 
 # Modules that map each token vector to logits, or to what logits are made from, in BERT- and RoBERTa-like encoders,
 # decoders and ELECTRA's generator.

@@ -7,19 +7,22 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from tutti.config.pretraining import PretrainingSettings
 from tutti.data.corpus import Corpus
 from tutti.errors import Fault, TrialError
 from tutti.training.machine.cpu import eager_attention, quick_masks, slow_attention
 from tutti.training.machine.gpu import without_asking_for_padding
 from tutti.training.machine.precision import autocast
-from tutti.training.pretraining.batches import Order, read_batch
+from tutti.training.machine.ranks import from_rank_zero, gathered, rank, sum_gradients, world_size
+from tutti.training.pretraining.batches import Order, Share, read_batch
 from tutti.training.pretraining.objective import Inputs, Objective, Outcome
-from tutti.training.pretraining.settings import Settings
 from tutti.training.pretraining.states import States
 
 _EVALUATION = 2**31  # in place of a step, in the seeds of held-out masks
@@ -47,7 +50,7 @@ class Progress:
 
 
 class Means:
-    """Means of measures over batches; reading them waits for the device, adding to them does not."""
+    """Means of measures over the batches of all ranks, which read them together; adding to them waits for nothing."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[Tensor, Tensor]] = {}
@@ -59,23 +62,30 @@ class Means:
 
     def take(self) -> dict[str, float]:
         """The means, without measures of nothing; afterwards there are none."""
-        means = {name: (value / count).item() for name, (value, count) in self._sums.items() if count}
+        own = {name: (value.item(), count.item()) for name, (value, count) in self._sums.items()}
         self._sums = {}
-        return means
+        parts = gathered(own)
+        sums = {name: [part[name] for part in parts if name in part] for name in dict.fromkeys(chain(*parts))}
+        counts = {name: sum(count for _, count in each) for name, each in sums.items()}
+        return {name: sum(value for value, _ in each) / counts[name] for name, each in sums.items() if counts[name]}
 
 
 @dataclass(eq=False)
 class Loop:
-    """Trains an objective on a corpus, on one device.
+    """Trains an objective on a corpus, on one device of each rank.
+
+    In a ``torch.distributed`` group every rank takes its share of each batch, which has ``batch_size`` rows for each of
+    them, and ends with the same weights.
 
     Args:
-        states: where states are, and are saved.
+        states: where states are, and are saved by rank 0; a folder that all ranks see.
+        report: called on rank 0.
         precision: as of ``tutti.training.machine.precision``.
     """
 
     objective: Objective
     corpus: Corpus
-    settings: Settings
+    settings: PretrainingSettings
     states: States
     device: torch.device
     precision: str
@@ -86,9 +96,13 @@ class Loop:
 
     def __post_init__(self) -> None:
         module = self.objective.module.to(self.device)
+        self._share = Share(rank(), world_size())
+        self._rows_of_batch = self.settings.batch_size * self._share.world
+        for tensor in module.state_dict().values() if self._share.world > 1 else ():
+            dist.broadcast(tensor, src=0)
         self._optimizer = _optimizer(module, self.settings, self.device)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
-        self._order = Order(self.corpus.train, batch_size=self.settings.batch_size, seed=self.settings.seed)
+        self._order = Order(self.corpus.train, batch_size=self._rows_of_batch, seed=self.settings.seed)
         self._per_epoch = -(-len(self._order) // self.settings.accumulation)
         self.steps = self.settings.steps or self.settings.epochs * self._per_epoch
         on_cpu = self.device.type == "cpu"
@@ -111,8 +125,15 @@ class Loop:
 
     def _restore(self) -> dict[str, float] | None:
         """Goes on from the newest state. One at the end of an epoch is evaluated, as it may not have been."""
-        if (state := self.states.newest()) is None:
+        state = self.states.newest() if rank() == 0 else None  # which removes damaged ones
+        step = from_rank_zero(lambda: state and state["step"])
+        if step is None:
             return None
+        state = state or self.states.newest()
+        if state is None or state["step"] != step:
+            rule, got = f"see the state after {step} steps that rank 0 sees", str(state and state["step"])
+            remedy = "put the folder on storage that all nodes share"
+            raise TrialError(Fault(f"rank {rank()}", rule, got, remedy))
         self.objective.module.load_state_dict(state["module"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
@@ -128,16 +149,19 @@ class Loop:
         tokens = first = 0
         for number in range(done, min(self._per_epoch, done + self.steps - self._step)):
             chunk = batches[number * settings.accumulation : (number + 1) * settings.accumulation]
-            tokens += self._take_step(chunk, means)
+            is_late = rank() == 0 and time.monotonic() - saved >= 60 * settings.save_minutes
+            is_late, added = self._take_step(chunk, means, is_late=is_late)
+            tokens += added
             first += 1
             now = time.monotonic()
             ends = number + 1 == self._per_epoch or self._step == self.steps
-            saves = ends or _is_multiple(self._step, settings.save_steps) or now - saved >= 60 * settings.save_minutes
+            saves = ends or _is_multiple(self._step, settings.save_steps) or is_late
             if saves or _is_multiple(self._step, settings.log_steps):  # which looks whether the loss is finite
                 self._report(means.take(), seconds=now - reported, tokens=tokens, steps=first)
                 reported, tokens, first = now, 0, 0
-            if saves:
+            if saves and rank() == 0:
                 self._save()
+            if saves:
                 saved = time.monotonic()
             if self._due():
                 measures = self._evaluate()
@@ -149,8 +173,8 @@ class Loop:
         ends = _is_multiple(self._step, self._per_epoch) or self._step == self.steps
         return ends or _is_multiple(self._step, self.settings.evaluate_steps)
 
-    def _take_step(self, batches: Iterable[np.ndarray], means: Means) -> int:
-        """One step of the optimizer. Returns the number of tokens, without padding."""
+    def _take_step(self, batches: Iterable[np.ndarray], means: Means, *, is_late: bool) -> tuple[bool, int]:
+        """One step of the optimizer. Returns rank 0's ``is_late``, and the number of tokens, without padding."""
         module, tokens = self.objective.module.train(), 0
         rate = self.settings.rate(self._step, self.steps)
         for group in self._optimizer.param_groups:
@@ -158,11 +182,17 @@ class Loop:
         batches = list(batches)
         for part, rows in enumerate(batches):
             batch = read_batch(self.corpus.train, rows, pad=self.pad)
+            tokens += int(batch.is_token.sum())
+            if not len(self._share.rows(rows)):  # a batch of fewer rows than there are ranks
+                continue
             _seed(self.settings.seed, self._step, part)
-            outcome = self._outcome(self.objective.draw(batch))
+            inputs = self.objective.draw(batch, self._share)
+            if rank():
+                _seed(self.settings.seed, self._step, part, rank())  # another dropout than rank 0's
+            outcome = self._outcome(inputs)
             self._scaler.scale(outcome.loss / len(batches)).backward()
             means.add(outcome.sums)
-            tokens += int(batch.is_token.sum())
+        is_late = sum_gradients([*module.parameters()], flag=is_late)
         self._scaler.unscale_(self._optimizer)
         if self.settings.max_grad_norm:
             nn.utils.clip_grad_norm_(module.parameters(), self.settings.max_grad_norm)
@@ -170,7 +200,7 @@ class Loop:
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
         self._step += 1
-        return tokens
+        return is_late, tokens
 
     def _outcome(self, inputs: Inputs) -> Outcome:
         mask = inputs.get("attention_mask")
@@ -188,11 +218,13 @@ class Loop:
             TrialError: if no token can be masked, or the loss is not finite.
         """
         self.objective.module.eval()
-        order, means = Order(self.corpus.held_out, batch_size=self.settings.batch_size, seed=0), Means()
+        order, means = Order(self.corpus.held_out, batch_size=self._rows_of_batch, seed=0), Means()
         for part, rows in enumerate(order.epoch(0)):
+            if not len(self._share.rows(rows)):
+                continue
             batch = read_batch(self.corpus.held_out, rows, pad=self.pad)
             _seed(self.settings.seed, _EVALUATION, part)
-            means.add(self._outcome(self.objective.draw(batch)).sums)
+            means.add(self._outcome(self.objective.draw(batch, self._share)).sums)
         taken = means.take()
         try:
             loss = self.objective.loss(taken)
@@ -202,7 +234,7 @@ class Loop:
         if not math.isfinite(loss):
             raise TrialError(Fault("the held-out loss", "be finite", str(loss), "lower the learning rate"))
         measures = {f"held_out_{name}": value for name, value in {**taken, "loss": loss}.items()}
-        self.report(self._progress(measures, held_out=True))
+        self._tell(measures, held_out=True)
         return measures
 
     def _report(self, means: dict[str, float], *, seconds: float, tokens: int, steps: int) -> None:
@@ -216,18 +248,19 @@ class Loop:
         self._seconds_per_step = seconds / max(1, steps)
         means |= {"loss": loss, "learning_rate": self._optimizer.param_groups[0]["lr"]}
         means["tokens_per_second"] = tokens / max(seconds, 1e-9)
-        self.report(self._progress(means, held_out=False))
+        self._tell(means, held_out=False)
 
-    def _progress(self, measures: Mapping[str, float], *, held_out: bool) -> Progress:
+    def _tell(self, measures: Mapping[str, float], *, held_out: bool) -> None:
         left = (self.steps - self._step) * self._seconds_per_step
-        return Progress(self._step, self.steps, self._step / self._per_epoch, measures, held_out, left)
+        if rank() == 0:
+            self.report(Progress(self._step, self.steps, self._step / self._per_epoch, measures, held_out, left))
 
     def _save(self) -> None:
         state = {"module": self.objective.module.state_dict(), "optimizer": self._optimizer.state_dict()}
         self.states.save(self._step, {**state, "scaler": self._scaler.state_dict()})
 
 
-def _optimizer(module: nn.Module, settings: Settings, device: torch.device) -> torch.optim.AdamW:
+def _optimizer(module: nn.Module, settings: PretrainingSettings, device: torch.device) -> torch.optim.AdamW:
     parameters = [each for each in module.parameters() if each.requires_grad]  # tied ones come once
     groups = [
         {"params": [each for each in parameters if each.ndim > 1], "weight_decay": settings.weight_decay},

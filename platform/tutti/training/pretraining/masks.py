@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tutti.config.pretraining import Masks
 from tutti.training.pretraining.batches import TokenBatch
-from tutti.training.pretraining.settings import Masks
 
 _SPAN_END, _LONGEST_SPAN = 0.2, 10  # of SpanBERT's spans in words: the geometric distribution's share, and a limit
 

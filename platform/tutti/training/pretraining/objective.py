@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from tutti.training.pretraining.batches import TokenBatch
+from tutti.training.pretraining.batches import ALL, Share, TokenBatch
 
 Inputs = dict[str, Tensor]
 
@@ -20,7 +20,7 @@ class Outcome:
     """What a batch gives.
 
     Attributes:
-        loss: a scalar to be minimised.
+        loss: a scalar whose sum over all shares is to be minimised.
         sums: of each measure, its sum over what it is measured at, and their number: scalars, without gradient.
     """
 
@@ -39,8 +39,15 @@ class Objective(Protocol):
     module: nn.Module
     model_type: str
 
-    def draw(self, batch: TokenBatch) -> Inputs:
-        """The tensors of a step, on the CPU. Whatever is random comes from torch's default generator."""
+    def draw(self, batch: TokenBatch, share: Share = ALL) -> Inputs:
+        """The tensors of a step, on the CPU. Whatever is random comes from torch's default generator.
+
+        Draws for the whole batch, so that a row has the same masks whatever share it belongs to, and knows by how many
+        tokens of all shares the losses are divided: the shares' gradients then sum up to the batch's.
+
+        Args:
+            share: whose tensors are wanted.
+        """
 
     def outcome(self, inputs: Inputs) -> Outcome:
         """The loss and the measures of a step, from what ``draw`` gave."""

@@ -6,22 +6,24 @@ Task-adaptive pretraining (Gururangan et al. 2020, arXiv 2004.10964) is that on 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import set_seed
 
+from tutti.config.pretraining import ObjectiveName, PretrainingSettings
 from tutti.data.corpus import Corpus, CorpusOptions, corpus_of_rows, load_corpus
 from tutti.data.distinct import distinct_rows, tokens_sha256
 from tutti.data.encode import EncodedPart, load_tokenizer
 from tutti.data.known_tokens import check_known, check_vocabulary
 from tutti.errors import BackboneError, Fault, StudyError
-from tutti.files import resolved, storage_faults, whole_folder, write_whole
+from tutti.files import new_folder_fault, resolved, storage_faults, whole_folder, write_whole
 from tutti.modeling.adapters import backbone_files
 from tutti.modeling.checkpoint import tensor_faults
 from tutti.modeling.layers import token_types, tokens
@@ -29,18 +31,18 @@ from tutti.modeling.model import no_progress_bars
 from tutti.modeling.positions import positions
 from tutti.tracking.protocol import Tracker
 from tutti.training.machine.precision import fastest
+from tutti.training.machine.ranks import from_rank_zero, rank, world_size
 from tutti.training.pretraining.causal import Causal
 from tutti.training.pretraining.electra import Electra
 from tutti.training.pretraining.language_model import objective_of
 from tutti.training.pretraining.loop import Loop, Progress
 from tutti.training.pretraining.masked import Masked
 from tutti.training.pretraining.objective import Objective
-from tutti.training.pretraining.settings import ObjectiveName, Settings, check_settings
 from tutti.training.pretraining.states import States
 from tutti.training.pretraining.tracked import tracked
 
 _SETTINGS = "settings.json"
-_MAY_CHANGE = ("save_steps", "save_minutes", "evaluate_steps", "log_steps")  # without effect on the weights
+_MAY_CHANGE = {"save_steps", "save_minutes", "evaluate_steps", "log_steps"}  # without effect on the weights
 
 
 @dataclass(frozen=True)
@@ -82,13 +84,16 @@ def pretrain(
     backbone: str,
     texts: TextFiles | Sequence[EncodedPart],
     out: Path,
-    settings: Settings,
+    settings: PretrainingSettings,
     objective: ObjectiveName | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_notice: Callable[[str], None] = lambda sentence: None,
     make_tracker: Callable[[str], Tracker] | None = None,
 ) -> Pretrained:
     """Trains the backbone on texts; saves it with its tokenizer to ``out``.
+
+    In an initialized ``torch.distributed`` group every rank calls it, and all of them see the same files; rank 0 tells
+    progress, and writes. ``encode_texts`` is to be called before by one process alone.
 
     Equal texts count once. An interrupted run goes on from its last state, saved in ``OUT.unfinished``, and ends with
     the same weights as an undisturbed one on the same CPU.
@@ -102,7 +107,8 @@ def pretrain(
         make_tracker: makes what logs the run, from an id that stays the same if the run goes on.
 
     Raises:
-        BackboneError: if the backbone does not load or has no form for the objective, or as ``check_settings`` does.
+        BackboneError: if the backbone does not load or has no form for the objective, or ``out`` is no
+            new or empty folder.
         StudyError: if ``OUT.unfinished`` belongs to a run with other texts or settings, or a text file is no such file.
         TrialError: if the loss is not finite, or no token of the held-out rows can be masked.
         StorageError: if a file cannot be written.
@@ -112,25 +118,28 @@ def pretrain(
         ...     backbone="tiny",
         ...     texts=TextFiles((Path("texts.txt"),)),
         ...     out=Path("made"),
-        ...     settings=Settings(epochs=2),
+        ...     settings=PretrainingSettings(epochs=2),
         ... )
     """
-    check_settings(settings, out=out)
+    if fault := new_folder_fault(out):
+        raise BackboneError(fault)
     out = resolved(out)
-    unfinished = out.with_name(f"{out.name}.unfinished")
+    unfinished = _unfinished(out)
     tokenizer = load_tokenizer(backbone)
     name = objective or objective_of(backbone)
     settings = settings.of(name)
     set_seed(settings.seed)
+    device = _device()
     learner = _make_objective(name, backbone, tokenizer=tokenizer, settings=settings, longest=_longest(texts))
     _check_backbone(learner, texts, tokenizer=tokenizer, backbone=backbone)
     corpus = _load(texts, tokenizer, unfinished=unfinished, settings=settings)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    identity = {key: value for key, value in asdict(settings).items() if key not in _MAY_CHANGE}
+    identity = settings.model_dump(exclude=_MAY_CHANGE)
     identity |= {"backbone": backbone, "files": backbone_files(backbone), "texts": corpus.identity, "objective": name}
-    begun = _begin(unfinished, identity, precision=fastest(device, model_type=learner.model_type, training={}))
+    identity["batch_size"] *= world_size()  # half as many workers may go on with twice the rows
+    precision = fastest(device, model_type=learner.model_type, training={})
+    begun = from_rank_zero(lambda: _begin(unfinished, identity, precision=precision))
     states = States(unfinished / "states", on_notice=on_notice)
-    tracker = make_tracker(begun["run"]) if make_tracker else None
+    tracker = make_tracker(begun["run"]) if make_tracker and rank() == 0 else None
     parameters = {key: value for key, value in identity.items() if key not in ("files", "texts")}
 
     def report(progress: Progress) -> None:
@@ -153,15 +162,39 @@ def pretrain(
         )
         measures = loop.train()
         log.end(measures)
-    with tensor_faults(out), whole_folder(out) as folder, no_progress_bars():
-        learner.module.to("cpu")
-        learner.save(folder, tokenizer)
-    shutil.rmtree(unfinished, ignore_errors=True)
+    if rank() == 0:
+        with tensor_faults(out), whole_folder(out) as folder, no_progress_bars():
+            learner.module.to("cpu")
+            learner.save(folder, tokenizer)
+        shutil.rmtree(unfinished, ignore_errors=True)
     return Pretrained(out, corpus.documents, measures["held_out_loss"], measures)
 
 
+def encode_texts(texts: TextFiles, *, backbone: str, out: Path, settings: PretrainingSettings) -> None:
+    """Tokenizes text files for a run of several ranks, which could not wait for one of them for hours.
+
+    Raises:
+        StudyError, BackboneError, StorageError: as ``load_corpus`` does.
+    """
+    _load(texts, load_tokenizer(backbone), unfinished=_unfinished(out), settings=settings)
+
+
+def _unfinished(out: Path) -> Path:
+    return resolved(out).with_name(f"{resolved(out).name}.unfinished")
+
+
+def _device() -> torch.device:
+    """The first GPU that this process sees; of several ranks on a node each takes the one of its local number."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    local = int(os.environ.get("LOCAL_RANK", "0")) if world_size() > 1 else 0
+    device = torch.device("cuda", local % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
 def _make_objective(
-    name: ObjectiveName, backbone: str, *, tokenizer: Any, settings: Settings, longest: int
+    name: ObjectiveName, backbone: str, *, tokenizer: Any, settings: PretrainingSettings, longest: int
 ) -> Objective:
     if name == "causal":
         return Causal(backbone, tokenizer=tokenizer, longest=longest)
@@ -191,11 +224,11 @@ def _check_backbone(
         raise BackboneError(Fault("--max-length", rule, str(given), remedy))
 
 
-def _load(texts: TextFiles | Sequence[EncodedPart], tokenizer: Any, *, unfinished: Path, settings: Settings) -> Corpus:
+def _load(
+    texts: TextFiles | Sequence[EncodedPart], tokenizer: Any, *, unfinished: Path, settings: PretrainingSettings
+) -> Corpus:
     if isinstance(texts, TextFiles):
-        options = CorpusOptions(
-            **{**asdict(texts.options), "seed": settings.seed, "whole_words": settings.masks == "whole-words"}
-        )
+        options = replace(texts.options, seed=settings.seed, whole_words=settings.masks == "whole-words")
         cache = texts.cache or unfinished / "corpus"
         return load_corpus(texts.files, tokenizer=tokenizer, cache=cache, options=options, processes=texts.processes)
     if settings.masks == "whole-words":
