@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError, field_validator
 
 from tutti.config.paths import resolve_pretraining
 from tutti.config.pydantic_faults import faults_of
-from tutti.config.study import Seed, Strict
+from tutti.config.strict import Strict
+from tutti.config.study import Seed
 from tutti.config.yaml_file import odd_values, read_mapping
 from tutti.errors import ConfigError, Fault
 

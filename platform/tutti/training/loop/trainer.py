@@ -162,7 +162,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
             return optimizer
         per_group = {"params", "lr", "initial_lr", "weight_decay"}
         settings = [
-            {key: value for key, value in group.items() if key not in per_group} for group in optimizer.param_groups
+            {key: own for key, own in group.items() if key not in per_group} for group in optimizer.param_groups
         ]
         if any(setting != settings[0] for setting in settings) or optimizer.state:
             name = getattr(self.args.optim, "value", self.args.optim)
