@@ -161,9 +161,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         if not (extra_parameters or options.layer_lr_decay < 1 or options.head_learning_rate):
             return optimizer
         per_group = {"params", "lr", "initial_lr", "weight_decay"}
-        settings = [
-            {key: own for key, own in group.items() if key not in per_group} for group in optimizer.param_groups
-        ]
+        settings = [{key: own for key, own in each.items() if key not in per_group} for each in optimizer.param_groups]
         if any(setting != settings[0] for setting in settings) or optimizer.state:
             name = getattr(self.args.optim, "value", self.args.optim)
             what, remedy = f"optim {name}", "choose another, or leave those keys out"
