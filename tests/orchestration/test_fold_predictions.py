@@ -79,4 +79,4 @@ def test_each_row_is_predicted_by_its_fold_and_other_rows_by_the_mean_of_all(tas
     np.testing.assert_array_equal(combined["validation"].labels, labels[validated])
     np.testing.assert_allclose(combined["test"].outputs, (said[0]["test"] + said[1]["test"]) / 2, rtol=1e-6)
     assert combined["test"].kind_name == task.kind_name
-    assert np.isfinite(_score(task, combined["validation"]))
+    assert np.isfinite(_score(task, combined["validation"], []))

@@ -239,7 +239,7 @@ def test_a_shard_is_read_only_once_it_is_needed(save: Callable[..., Path], monke
             yield number, pd.DataFrame({"id": ["0"], "text": ["w1 w2"]})
 
     checkpoints = [Checkpoint(folder, TextLimit(length)) for length in (8, 8, 4)]
-    queue = _Queue(shards(), checkpoints, spread(3, 2))
+    queue = _Queue(shards(), checkpoints, spread(3, 2), Task("mood", ("a", "b"), False, "macro_f1", "csv"))
     jobs: list[list[tuple[int, int]]] = [[], []]
     for worker in (0, 1, 0, 1, 0, 1):
         shard, model = queue.take(worker)

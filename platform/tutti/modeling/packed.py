@@ -27,7 +27,7 @@ from tutti.modeling.positions import first_position
 VARLEN = "varlen"  # the name of an attention implementation: torch's own flash attention, which needs no package
 _BY_LENGTHS = (VARLEN, "flash_attention_2", "flash_attention_3", "flash_attention_4")  # need no mask
 _BY_MASK = ("sdpa", "eager", "flex_attention")
-_CANNOT = (TypeError, ValueError, RuntimeError, AttributeError, LookupError, ImportError)  # what encoders fail with
+_CANNOT = (TypeError, ValueError, RuntimeError, AttributeError, LookupError, ImportError, AssertionError)
 _plain_masks: dict[str, Callable[..., Any]] = {}  # transformers' own, by name, since `register`
 
 
