@@ -20,6 +20,7 @@ from tutti.data.encode import EncodedPart
 from tutti.data.prompts import with_target_places
 from tutti.errors import ConfigError
 from tutti.modeling.checkpoint import load_checkpoint
+from tutti.modeling.packed import pack_rows
 from tutti.tasks.kinds.text import texts_array
 from tutti.tasks.task import Generation, Task
 from tutti.training.generate import generate, generation_config
@@ -245,3 +246,17 @@ def test_each_prompt_counts_and_the_generated_tokens_do_not(texts: dict[str, dic
 def test_settings_that_transformers_does_not_know_or_allow_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         generation_config(settings)
+
+
+def test_packed_rows_have_the_likelihoods_and_the_training_of_padded_ones(
+    tune: Callable[..., Any], whole: tuple[Any, Any, Path], texts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+) -> None:
+    model, _ = load_checkpoint(whole[-1] / "best")
+    part = texts["answers"]["validation"]
+    options: dict[str, Any] = {"task": "answers", "batch_size": 4, "device": torch.device("cpu")}
+    padded = likelihoods(model, part, **options)
+    pack_rows(model.encoder, asked=False, exact=True)
+    model.packs = True
+    np.testing.assert_allclose(likelihoods(model, part, **options), padded, rtol=1e-5)
+    _, reports = tune(tmp_path, num_train_epochs=12, batching="packed", group_by_length=False)
+    assert reports[-1].metrics["answers/perplexity"] < reports[0].metrics["answers/perplexity"] / 2
