@@ -132,3 +132,9 @@ def test_a_precision_of_gpus_is_refused_where_every_trial_would_have_it_on_a_cpu
     assert _precision_places(training={key: True}, search_space=both) == []
     assert _precision_places(training={key: True}, resources={"gpus_per_worker": 0.5}) == []
     assert _precision_places(training={key: False}) == []
+
+
+def test_texts_are_neither_sharded_nor_have_a_gain() -> None:
+    tasks = {"answers": {"layout": "instructions"}}
+    raw = {"tasks": tasks, "training": {"fsdp": True}, "resources": {"workers": 2}, "search": {"objectives": ["gain"]}}
+    assert [fault.what for fault in worker_faults(raw, what=str)] == ["training.fsdp", "search.objectives"]

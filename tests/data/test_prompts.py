@@ -14,7 +14,7 @@ from word_backbone import save_decoder
 
 from tutti.data.encode import EncodedPart, load_parts, load_tokenizer
 from tutti.data.prepare import prepare
-from tutti.data.prompts import encoded_prompts
+from tutti.data.prompts import check_answers, encoded_prompts, prompt_key
 from tutti.errors import BackboneError
 from tutti.records import TextLimit
 from tutti.tasks.build import TaskSpec
@@ -137,3 +137,17 @@ def test_a_tokenizer_without_an_end_of_a_text_is_refused(tmp_path: Path) -> None
     save_decoder(tmp_path, eos_token=None)
     with pytest.raises(BackboneError, match="must have an end of a text, to be learnt; got none; set eos_token"):
         batches(load_tokenizer(str(tmp_path)), "w1", chat=False)
+
+
+def test_another_chat_template_or_length_of_targets_is_another_encoding(decoder: str) -> None:
+    tokenizer, limit = load_tokenizer(decoder), TextLimit(8)
+    keys = [prompt_key(tokenizer, limit, chat=False), prompt_key(tokenizer, TextLimit(8, target_max_len=9), chat=False)]
+    for template in (TEMPLATE, "w1" + TEMPLATE):
+        tokenizer.chat_template = template
+        keys += [prompt_key(tokenizer, limit, chat=True), prompt_key(tokenizer, limit, chat=False)]
+    assert [keys.index(key) for key in keys] == [0, 1, 2, 0, 4, 0]
+
+
+def test_answers_that_begin_alike_are_refused(encoded: Callable[..., dict[str, EncodedPart]]) -> None:
+    with pytest.raises(BackboneError, match=r"mmlu must have answers that begin with .* got 9 answers"):
+        check_answers(encoded()["train"], where="mmlu")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tutti.tasks.task import Task
-from tutti.training.loop.measure import measure, study_loss
+from tutti.training.loop.measure import measure, measure_answers, study_loss
 
 MOOD = Task(name="mood", names=("no", "yes"), pair=False, metric="accuracy", submission="csv")
 VALUE = Task(name="value", names=(), pair=False, metric="pearson", submission="csv")
@@ -45,3 +45,12 @@ def test_the_loss_of_a_study_weighs_tasks_and_counts_numbers_in_units_of_their_s
         scales = {"mood": np.array(1.0), "value": np.array(4.0 * unit)}
         losses.append(study_loss(tasks, parts, {**outputs, "value": (values + 2) * unit}, scales=scales))
     assert losses == pytest.approx([(3 * math.log(2) + 0.25) / 4] * 2)
+
+
+def test_answers_are_scored_by_the_mean_over_groups_with_names_that_mlflow_takes(make_part):
+    part = replace(
+        make_part(4, classes=2, seed=0), groups=np.array(["law (bar)", "", "law (bar)", "art"], dtype=object)
+    )
+    mean, by_group = measure_answers(part, np.array([True, False, False, True]))
+    assert by_group == {"art": 1.0, "law _bar_": 0.5, "none": 0.0}
+    assert mean == pytest.approx(0.5)

@@ -260,3 +260,16 @@ def test_packed_rows_have_the_likelihoods_and_the_training_of_padded_ones(
     np.testing.assert_allclose(likelihoods(model, part, **options), padded, rtol=1e-5)
     _, reports = tune(tmp_path, num_train_epochs=12, batching="packed", group_by_length=False)
     assert reports[-1].metrics["answers/perplexity"] < reports[0].metrics["answers/perplexity"] / 2
+
+
+def test_questions_are_answered_at_the_end_even_where_patience_ends_it(
+    tune: Callable[..., Any], texts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+) -> None:
+    questions = replace(texts["answers"]["validation"], groups=np.array(["a", "b", "b"] * 5, dtype=object))
+    parts = {"answers": {**texts["answers"], "report-quiz": questions}}
+    task = replace(TASK, generation=Generation({"max_new_tokens": 2}, report_sets={"quiz": "end"}))
+    options = {"early_stopping_patience": 2, "learning_rate": 0.0, "num_train_epochs": 5}
+    result, reports = tune(tmp_path, tasks=(task,), parts=parts, **options)
+    assert ["answers/quiz" in report.metrics for report in reports] == [False, False, True]
+    assert {"answers/quiz/a", "answers/quiz/b"} <= reports[-1].metrics.keys()
+    assert "report-quiz" not in result.predictions["answers"]

@@ -154,6 +154,14 @@ def worker_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
         for key in ("fsdp", "fsdp_config")
         if key in space
     ]
+    writing = [name for name, task in tasks_of(raw).items() if kind_of(task) == "text"]
+    if section(raw, "training").get("fsdp") is True and writing:
+        rule = f"be left out with tasks of texts, whose head is the embeddings' table: {', '.join(writing)}"
+        faults.append(Fault(what("training.fsdp"), rule, "true", "take it out: workers then hold whole copies"))
+    objectives = section(raw, "search").get("objectives")
+    if isinstance(objectives, list | tuple) and "gain" in objectives and writing:
+        rule = f"not have gain with tasks of texts, which have no mean to gain for: {', '.join(writing)}"
+        faults.append(Fault(what("search.objectives"), rule, "gain", "take it out"))
     if section(raw, "training").get("fsdp") is True and workers == 1:
         rule, remedy = "be at least 2 with training.fsdp, which shares each weight out", "set it, or take fsdp out"
         faults.append(Fault(what("resources.workers"), rule, "1", remedy))

@@ -48,6 +48,7 @@ def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
             *_missing_keys(name, task, what),
             *_texts_twice(name, task, what),
             *_soft_values(name, task, what),
+            *_other_prompts(name, task, what),
             *_texts_faults(name, task, what),
         ]
     ]
@@ -126,6 +127,21 @@ def _texts_faults(name: str, task: Mapping[str, Any], what: Callable[[str], str]
     if task.get("generate") is False and needs_texts(metric := metric_of(task)):
         rule, remedy = f"be true, or be left out, where the metric is of texts, as {show(metric)}", "take it out"
         yield Fault(what(f"tasks.{name}.generate"), rule, "false", remedy)
+
+
+def _other_prompts(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
+    """A fault for each set of questions whose prompts are chats where the task's are none, or the other way round."""
+    sets, chat = task.get("report_sets"), task.get("format") == "chat"
+    return [
+        Fault(
+            what(f"tasks.{name}.report_sets.{entry}.format"),
+            f"{'be' if chat else 'not be'} chat as the task's format is{'' if chat else ' none'}",
+            show(values.get("format", "input-output")),
+            "write the questions as the task's rows are written",
+        )
+        for entry, values in (sets.items() if isinstance(sets, dict) else ())
+        if isinstance(values, dict) and (values.get("format") == "chat") != chat
+    ]
 
 
 def _missing_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:

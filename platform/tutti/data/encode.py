@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tutti.data.long_texts import WINDOWS, fitted
 from tutti.data.prepared import REPORTED, Prepared, read_columns
-from tutti.data.prompts import SCHEMA, encoded_prompts, with_target_places
+from tutti.data.prompts import SCHEMA, check_answers, encoded_prompts, prompt_key, with_target_places
 from tutti.data.special_tokens import joins_pairs, padding_token, separated, separator
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import sha256_of, whole_folder, write_whole
@@ -173,7 +173,7 @@ def _load(
     generation = next(each.generation for each in prepared.tasks if each.name == task)
     chat = None if generation is None else generation.chat
     if generation is not None:
-        folder = folder.with_name(f"{folder.name}-{limit.target_max_len}{'-chat' * generation.chat}")
+        folder = folder.with_name(f"{folder.name}-{prompt_key(tokenizer, limit, chat=generation.chat)}")
     encoded = _encode(info.path, folder, tokenizer, limit, chat=chat)
     swaps = limit.swap and part != "train" and any(each.pair for each in prepared.tasks if each.name == task)
     optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
@@ -194,7 +194,10 @@ def _load(
         groups=np.array(table["group"].to_pylist(), dtype=object) if reported else None,
     )
     if generation is not None:
-        return with_target_places(loaded, from_start=limit.train_on_source and part == "train")
+        loaded = with_target_places(loaded, from_start=limit.train_on_source and part == "train")
+        if reported:
+            check_answers(loaded, where=f"{part.removeprefix(REPORTED)} of the task {task}")
+        return loaded
     if not swaps:
         return loaded
     encoded = _encode(info.path, folder.with_name(f"{folder.name}-swapped"), tokenizer, limit, swaps=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -45,6 +46,28 @@ def encoded_prompts(
         whole = [source + target for source, target in zip(sources, targets, strict=True)]
         columns = [pa.array(whole, pa.list_(pa.int32())), pa.array(list(map(len, sources)), pa.int32())]
         yield pa.record_batch([*columns, pa.array(list(map(len, whole)), pa.int32())], schema=SCHEMA)
+
+
+def prompt_key(tokenizer: Any, limit: TextLimit, *, chat: bool) -> str:
+    """A key of what determines the tokens of prompts and targets, beside what determines those of other texts."""
+    settings = [limit.target_max_len, tokenizer.chat_template if chat else None, _begin(tokenizer), _end(tokenizer)]
+    return hashlib.sha256(json.dumps(settings, default=str).encode()).hexdigest()[:16]
+
+
+def check_answers(part: EncodedPart, *, where: str) -> None:
+    """Checks that the first token of an answer tells it, as questions are answered by the likeliest one.
+
+    Raises:
+        BackboneError: if two different answers begin with the same token.
+    """
+    assert part.targets is not None
+    assert part.labels is not None
+    ids, starts, _ = part.flat
+    first = np.unique(ids[starts[:-1] + part.targets])
+    if len(first) < len(answers := sorted(set(part.labels.tolist()))):
+        rule = "have answers that begin with different tokens of the backbone, such as the letters A, B, C and D"
+        got = f"{len(answers)} answers, such as {answers[0]!r}, that begin with {len(first)}"
+        raise BackboneError(Fault(where, rule, got, "write the letters alone"))
 
 
 def _ids(texts: list[str], tokenizer: Any, begin: list[int]) -> list[list[int]]:

@@ -85,6 +85,11 @@ class Task:
         return len(self.names) or 1
 
     @property
+    def scored_otherwise(self) -> bool:
+        """Whether its score is of something that predictions do not have: the likelihood, or answers to questions."""
+        return self.needs == "likelihood" or (self.generation is not None and self.generation.decided_by is not None)
+
+    @property
     def as_voted(self) -> Task:
         """The task as ensembles score it: by a metric of texts where its own is of the likelihood alone."""
         if self.needs != "likelihood":

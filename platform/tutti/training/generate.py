@@ -20,6 +20,8 @@ from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.kinds.text import texts_array
 
 _ROWS = 64  # of a batch at most; their keys and values are kept for each token written
+_SCORED = 2048  # tokens whose logits over the whole vocabulary are in memory together
+_OWN = ("return_dict_in_generate", "bos_token_id", "eos_token_id", "pad_token_id")  # set here
 _DEFAULTS: Mapping[str, Any] = {"max_new_tokens": 128, "do_sample": False}
 
 
@@ -40,6 +42,19 @@ def generation_config(settings: Mapping[str, Any], *, where: str = "generation")
         for name in settings
         if name not in known
     ]
+    faults += [
+        Fault(
+            f"{where}.{name}",
+            "be left out: it follows from the backbone and the task",
+            repr(settings[name]),
+            "take it out",
+        )
+        for name in _OWN
+        if name in settings
+    ]
+    if "max_new_tokens" in settings and type(settings["max_new_tokens"]) is not int:
+        got = repr(settings["max_new_tokens"])
+        faults.append(Fault(f"{where}.max_new_tokens", "be a whole number from 1 up", got, "set it, or leave it out"))
     if faults:
         raise ConfigError(*faults)
     try:
@@ -65,7 +80,7 @@ def generate(
     world: int = 1,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``(rows,)`` texts, without special tokens and white space around them, and ``(rows,)`` float32 log-probabilities
+    """``(rows,)`` texts, without special tokens and white space at their end, and ``(rows,)`` float32 log-probabilities
     that the model gives their tokens, the end included; equal on every rank.
 
     Prompts of similar length are written together: a batch is padded on the left, and ends with its longest text.
@@ -98,12 +113,14 @@ def generate(
                 batch[index, width - len(own) :] = torch.from_numpy(own.astype(np.int64))
                 mask[index, width - len(own) :] = 1
             with _quietly():
-                out = writer.generate(batch.to(device), attention_mask=mask.to(device), generation_config=config)
+                out = writer.generate(
+                    batch.to(device), attention_mask=mask.to(device), generation_config=config, tokenizer=tokenizer
+                )
             per_row = len(out) // len(rows)  # num_return_sequences, of which the first is the best
             out = out[::per_row]
             texts = tokenizer.batch_decode(out[:, width:].cpu(), skip_special_tokens=True)
             scores = _log_probabilities(model, task, out, mask.to(device), end=end)
-            written |= {int(row): (text.strip(), own) for row, text, own in zip(rows, texts, scores, strict=True)}
+            written |= {int(row): (text.rstrip(), own) for row, text, own in zip(rows, texts, scores, strict=True)}
     model.train(training)
     if world > 1:
         gathered: list[Any] = [None] * world
@@ -125,7 +142,12 @@ def _log_probabilities(
     ended = (out[:, width:] == end).int().cumsum(dim=1) - (out[:, width:] == end).int()
     whole = torch.cat([mask, (ended == 0).to(mask.dtype)], dim=1)
     places = torch.full((len(out),), width, dtype=torch.int64, device=out.device)
-    return (-model(task, out, whole, places=places)[:, 0].float()).tolist()
+    step = max(_SCORED // max(out.shape[1] - width, 1), 1)
+    scores: list[float] = []
+    for start in range(0, len(out), step):
+        rows = slice(start, start + step)
+        scores += (-model(task, out[rows], whole[rows], places=places[rows])[:, 0].float()).tolist()
+    return scores
 
 
 def prompt_lengths(part: EncodedPart) -> np.ndarray:

@@ -17,6 +17,8 @@ from tutti.training.machine.gpu import without_asking_for_padding
 from tutti.training.machine.ranks import summed
 from tutti.training.machine.sharding import is_sharded, reshard
 
+_WRITTEN_TOKENS = 16  # of a batch that is written, for each of one that is read: most steps read one token of a row
+
 
 def likelihoods(model: MultiTaskModel, part: EncodedPart, **options: Any) -> np.ndarray:
     """``(rows, 2)`` float32: the log-likelihood of each label of a task of texts, and its number of tokens.
@@ -54,7 +56,9 @@ def predict(
     """
     if model.tasks[options["task"]].kind.generative:
         assert tokenizer is not None
-        kept = {name: options[name] for name in ("task", "device", "rank", "world") if name in options}
+        kept: dict[str, Any] = {name: options[name] for name in ("task", "device", "rank", "world") if name in options}
+        if options.get("max_tokens"):  # halved where memory does not hold as many
+            kept["max_tokens"] = min(_WRITTEN_TOKENS * options["max_tokens"], 2**14)
         return generate(model, part, tokenizer=tokenizer, **kept)[0]
     outputs = _predict(model, part, **options)
     return outputs if part.swapped is None else (outputs + _predict(model, part.swapped, **options)) / np.float32(2)

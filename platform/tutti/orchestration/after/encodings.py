@@ -38,13 +38,17 @@ class Encodings:
 
     def __init__(self, checkpoints: Sequence[Checkpoint], task: Task) -> None:
         from tutti.data.encode import encoding_key, load_tokenizer
+        from tutti.data.prompts import prompt_key
 
         self._generation = task.generation
         self.keys: list[str] = []
         self._tokenizers: dict[str, tuple[Any, TextLimit]] = {}
         for checkpoint in checkpoints:
             tokenizer = load_tokenizer(str(checkpoint.folder))
-            self.keys.append(encoding_key(tokenizer, checkpoint.limit))
+            key = encoding_key(tokenizer, checkpoint.limit)
+            if task.generation is not None:
+                key += prompt_key(tokenizer, checkpoint.limit, chat=task.generation.chat)
+            self.keys.append(key)
             self._tokenizers.setdefault(self.keys[-1], (tokenizer, checkpoint.limit))
 
     def of(self, checkpoint: int) -> tuple[str, int]:

@@ -205,7 +205,7 @@ def _combined(
 
 def _score(task: Task, predictions: Predictions, folds: Sequence[CheckpointRecord]) -> float:
     """The score of the out-of-fold rows; of a metric of the likelihood, which these do not have, the folds' mean."""
-    if task.needs == "likelihood":
+    if task.scored_otherwise:
         return float(np.mean([record.task_scores[task.name] for record in folds]))
     assert predictions.labels is not None
     return Scorer.of(task).score(predictions.labels, predictions.outputs)

@@ -135,6 +135,7 @@ def grade(bank: Checkpoints, task: Task, part: str, elected: Elected, labels: np
         StudyError: as ``votes`` does.
         StorageError: if the bank cannot be read.
     """
+    task = task.as_voted
     scorer = Scorer.of(task)
     together = votes(bank, task=task, part=part, elected=elected)
     single = None

@@ -184,7 +184,7 @@ def elect(
             other rows or classes; or if the method cannot combine a task's kind.
         StorageError: if the bank cannot be read.
     """
-    by_likelihood = {task.name for task in tasks if task.needs == "likelihood"}
+    by_likelihood = {task.name for task in tasks if task.scored_otherwise}
     tasks = [task.as_voted for task in tasks]
     records = bank.records()
     if not records:

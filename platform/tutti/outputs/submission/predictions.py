@@ -74,7 +74,7 @@ class TaskVote:
         if kind.generative:
             same = (votes == combined).mean(axis=0, dtype=np.float32)
             return pa.table(
-                [id_column, pa.array(combined.tolist(), pa.string()), same], names=["id", "text", "agreement"]
+                [id_column, pa.array(kind.spell(combined, names), pa.string()), same], names=["id", "text", "agreement"]
             )
         if not kind.probabilistic:
             by_column = np.ascontiguousarray(combined.reshape(len(combined), -1).T)

@@ -58,7 +58,7 @@ class Text(Value):
         return "the text"
 
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
-        return list(decided)
+        return [text.strip() for text in decided]
 
     def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
         return list(decided)

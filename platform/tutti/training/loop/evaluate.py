@@ -105,7 +105,7 @@ def evaluate(tasks: Sequence[Task], parts: Parts, reader: Reader, *, last: bool)
     """Evaluates all tasks; stops at the first with outputs that are not finite.
 
     Args:
-        last: whether it is the last evaluation of a stage, at which all sets of questions are answered.
+        last: whether it may be the last evaluation of a stage, at which all sets of questions are answered.
     """
     found = Evaluation()
     for task in tasks:

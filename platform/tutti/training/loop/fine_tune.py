@@ -279,7 +279,8 @@ class _Run:
     ) -> tuple[float, dict[str, float]]:
         """The study's score and the tasks'. Adds to ``metrics``; saves the checkpoint if it is the best so far."""
         reader = Reader(trainer.args, trainer.model, self.tokenizer)
-        found = evaluate(self.tasks, self.parts, reader, last=trainer.done)
+        may_stop = self.waited + 1 >= (trainer.options.early_stopping_patience or math.inf)
+        found = evaluate(self.tasks, self.parts, reader, last=trainer.done or may_stop)
         if (name := found.not_finite) is not None:  # the last step's loss was finite, but its gradient was not
             step = trainer.state.global_step
             raise diverged(f"what the model predicts of the task {name} after step {step}", trainer.parameters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,6 +12,8 @@ from tutti.tasks.metrics import METRICS, metrics_to_log
 from tutti.tasks.objective import study_score
 from tutti.tasks.scorer import Scorer, metric_of
 from tutti.tasks.task import Task
+
+_UNNAMED = re.compile(r"[^\w.: -]")  # what MLflow does not take in the name of a metric, and slashes
 
 
 def study_loss(
@@ -79,7 +82,7 @@ def measure_answers(part: EncodedPart, answered: np.ndarray) -> tuple[float, dic
     assert part.groups is not None
     right: dict[str, list[bool]] = {}
     for group, is_right in zip(part.groups.tolist(), answered.tolist(), strict=True):
-        right.setdefault(group, []).append(is_right)
+        right.setdefault(_UNNAMED.sub("_", group) or "none", []).append(is_right)
     by_group = {group: float(np.mean(of_group)) for group, of_group in sorted(right.items())}
     return float(np.mean(list(by_group.values()))), by_group if len(by_group) > 1 else {}
 
