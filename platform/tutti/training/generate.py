@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -94,6 +95,7 @@ def generate(
     config = generation_config(generation.settings)
     end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
     config.update(pad_token_id=part.pad_token_id, eos_token_id=end, bos_token_id=tokenizer.bos_token_id)
+    new, room = config.max_new_tokens, getattr(model.config, "max_position_embeddings", None) or sys.maxsize
     ids, starts, _ = part.flat
     places = prompt_lengths(part)
     training = model.training
@@ -106,6 +108,7 @@ def generate(
         torch.manual_seed(seed)
         for rows in _batches(places, config, max_tokens)[rank::world]:
             width = int(places[rows].max())
+            config.max_new_tokens = min(new, max(room - width, 1))
             batch = torch.full((len(rows), width), part.pad_token_id, dtype=torch.int64)
             mask = torch.zeros_like(batch)
             for index, row in enumerate(rows):

@@ -162,7 +162,7 @@ def _text_faults(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
         except ConfigError as error:
             yield from error.faults
     (source, longest), (target, most) = (_highest(study, name) for name in ("max_length", "target_max_len"))
-    written = max((task.generation.get("max_new_tokens") or 128 for task in tasks.values()), default=0)
+    written = max((task.generation.get("max_new_tokens") or 0 for task in tasks.values()), default=0)
     if isinstance(written, int) and written > most:
         target, most = "generation.max_new_tokens", written
     if tasks and abilities.positions is not None and longest + most > abilities.positions:

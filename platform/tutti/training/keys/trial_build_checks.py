@@ -12,6 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.trainer_optimizer import is_optimizer_factory
 
 from tutti.errors import Fault, first_line, nearest
+from tutti.modeling.packed import VARLEN
 from tutti.training.keys.schedules import EVALUATED, schedule_of, schedule_settings
 
 _STEPS = 10  # length of the schedule that is built
@@ -22,7 +23,8 @@ def attention_faults(what: str, value: str | None) -> list[Fault]:
 
     Hub kernels are refused, because they are code, and flex_attention, because it has no dropout of attention.
     """
-    known = (name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in name and name != "flex_attention")
+    others = ("flex_attention", VARLEN)  # the latter is our own, once rows were packed
+    known = (name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in name and name not in others)
     names = ["eager", *sorted(known)]
     return [] if value is None else _choice_faults(what, value, names)
 
