@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -19,6 +18,7 @@ from tutti.errors import ConfigError, Fault, first_line, nearest
 from tutti.modeling.language_head import LanguageHead, causal_model
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.kinds.text import texts_array
+from tutti.training.machine.ranks import gathered
 
 _ROWS = 64  # of a batch at most; their keys and values are kept for each token written
 _SCORED = 2048  # tokens whose logits over the whole vocabulary are in memory together
@@ -126,9 +126,7 @@ def generate(
             written |= {int(row): (text.rstrip(), own) for row, text, own in zip(rows, texts, scores, strict=True)}
     model.train(training)
     if world > 1:
-        gathered: list[Any] = [None] * world
-        dist.all_gather_object(gathered, written)
-        written = {row: each for of_rank in gathered for row, each in of_rank.items()}
+        written = {row: each for of_rank in gathered(written) for row, each in of_rank.items()}
     found = [written[row] for row in range(len(places))]
     return texts_array([text for text, _ in found]), np.array([score for _, score in found], dtype=np.float32)
 
