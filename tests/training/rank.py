@@ -57,7 +57,7 @@ def main(job_file: str) -> None:
         try:
             done = fine_tune(
                 backbone=job["backbone"],
-                tasks=[Task.from_dict(task) for task in job["tasks"]],
+                tasks=[Task.from_dict(task, Path(sys.argv[1]).parent) for task in job["tasks"]],
                 parts={task: {n: _part(rows) for n, rows in parts.items()} for task, parts in job["parts"].items()},
                 training=run["training"],
                 folder=Path(run["folder"]),

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,7 @@ def _write_job(
 ) -> Path:
     job = {
         "backbone": str(backbone),
-        "tasks": [asdict(task) for task in tasks],
+        "tasks": [task.to_dict(file.parent) for task in tasks],
         "parts": {task: {name: _rows(part) for name, part in by_part.items()} for task, by_part in parts.items()},
         "runs": runs,
     }
