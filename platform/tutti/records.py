@@ -62,6 +62,7 @@ class TextLimit:
         target_max_len: maximum number of tokens of a text to be written, in tasks of texts; ``max_length`` is then of
             the prompt.
         train_on_source: whether the prompt's tokens are learnt too.
+        unit: what has a tag, in tasks of words or characters with tags, as of ``tutti.tasks.units``; empty in others.
     """
 
     max_length: int
@@ -70,6 +71,7 @@ class TextLimit:
     swap: bool = False
     target_max_len: int = 256
     train_on_source: bool = False
+    unit: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskRows, TokenRows, step_weights
+from tutti.data.batches import BatchPlan, BatchRows, TaskBatch, TaskBatchSampler, TaskRows, TokenRows
 from tutti.data.encode import EncodedPart
+from tutti.training.loop.losses import step_weights
 
 SIZES = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 40), min_size=1)
 

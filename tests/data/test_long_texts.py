@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from word_backbone import save_tokenizer
 
 from tutti.data.batches import BatchPlan, TokenRows
-from tutti.data.encode import EncodedPart, encode_rows, encoding_key, load_tokenizer, part_of, take
+from tutti.data.encode import EncodedPart, encode_rows, load_tokenizer, part_of, take
+from tutti.data.encoding_key import encoding_key
 from tutti.data.long_texts import inputs_of
 from tutti.records import TextLimit
 

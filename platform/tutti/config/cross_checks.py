@@ -158,6 +158,10 @@ def worker_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
     if section(raw, "training").get("fsdp") is True and writing:
         rule = f"be left out with tasks of texts, whose head is the embeddings' table: {', '.join(writing)}"
         faults.append(Fault(what("training.fsdp"), rule, "true", "take it out: workers then hold whole copies"))
+    heads = [section(raw, "training").get("tag_head"), *_choices(space.get("tag_head"))]
+    if section(raw, "training").get("fsdp") is True and "crf" in heads:
+        rule = "be left out with tag_head: crf, whose transitions are needed whole beside the head"
+        faults.append(Fault(what("training.fsdp"), rule, "true", "take it out: workers then hold whole copies"))
     objectives = section(raw, "search").get("objectives")
     if isinstance(objectives, list | tuple) and "gain" in objectives and writing:
         rule = f"not have gain with tasks of texts, which have no mean to gain for: {', '.join(writing)}"
@@ -166,6 +170,11 @@ def worker_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
         rule, remedy = "be at least 2 with training.fsdp, which shares each weight out", "set it, or take fsdp out"
         faults.append(Fault(what("resources.workers"), rule, "1", remedy))
     return faults
+
+
+def _choices(distribution: Any) -> list[Any]:
+    found = distribution.get("choices") if isinstance(distribution, dict) else None
+    return list(found) if isinstance(found, list | tuple) else []
 
 
 def device_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:

@@ -15,11 +15,12 @@ from tutti.errors import Fault
 GLUE_NAMES: dict[str, GlueKind] = {
     written: kind for kind in get_args(GlueKind) for written in (kind.lower(), kind.lower().replace("-", ""))
 }
+_UNTAGGED: tuple[LayoutName, ...] = ("competition", "glue", "table", "hub", "instructions")  # else words would change
 _ONLY: dict[str, tuple[LayoutName, ...]] = {
     "pair": ("competition",),
     "cleaning.broken_rows": ("competition", "glue"),
     "cleaning.repeated_punctuation": ("competition", "glue", "table", "hub"),  # "### Response" and quotes of JSON
-    "columns": ("table", "hub", "instructions"),
+    "columns": ("table", "hub", "instructions", "tokens"),
     "format": ("instructions",),
     "generation": ("instructions",),
     "generate": ("instructions",),
@@ -28,8 +29,11 @@ _ONLY: dict[str, tuple[LayoutName, ...]] = {
     "template": ("table", "hub"),
     "template_b": ("table", "hub"),
     "glue": ("glue",),
-    "dataset": ("hub", "instructions"),
-    "subset": ("hub", "instructions"),
+    "dataset": ("hub", "instructions", "tokens"),
+    "subset": ("hub", "instructions", "tokens"),
+    "unit": ("tokens",),
+    "cleaning.emoji": _UNTAGGED,
+    "cleaning.emoticons": _UNTAGGED,
 }
 
 
@@ -104,12 +108,14 @@ def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str])
     return [
         Fault(
             what(f"tasks.{name}.extra_train.{index}.labels"),
-            "be hard in a task whose labels are numbers or texts, which have no probabilities",
+            "be hard in a task whose labels are numbers, texts or tags",
             "soft",
             "take it out",
         )
         for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ())
-        if isinstance(entry, dict) and entry.get("labels") == "soft" and kind_of(task) in ("value", "values", "text")
+        if isinstance(entry, dict)
+        and entry.get("labels") == "soft"
+        and kind_of(task) in ("value", "values", "text", "tokens")
     ]
 
 

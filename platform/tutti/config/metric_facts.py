@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from tutti.errors import Fault, nearest
 
-KindName = Literal["classes", "ordered", "labels", "value", "values", "text"]
+KindName = Literal["classes", "ordered", "labels", "value", "values", "text", "tokens"]
 Needs = Literal["decisions", "probabilities", "values", "texts", "likelihood"]
 
 KIND_WORDS: Mapping[str, str] = {
@@ -22,6 +22,7 @@ KIND_WORDS: Mapping[str, str] = {
     "value": "one number per row",
     "values": "several numbers per row",
     "text": "a text per row",
+    "tokens": "entities",
 }
 _CLASSES: tuple[KindName, ...] = ("classes", "ordered")
 _NAMED: tuple[KindName, ...] = ("classes", "ordered", "labels")
@@ -127,7 +128,22 @@ def _table() -> tuple[Facts, ...]:
         ),
         replace(written, name="bleu", highest=100),
         replace(written, name="chrf", highest=100),
+        *_of_tags(),
     )
+
+
+def _of_tags() -> Iterator[Facts]:
+    """The metrics of entities."""
+    tagged = Facts(name="", needs="decisions", kinds=("tokens",))
+    for average, name in (("micro", "entity"), ("macro", "entity_macro")):
+        for beta in ("1", "0.5", "2", "5"):
+            options = {"beta": float(beta), "average": average}
+            yield replace(tagged, name=f"{name}_f{beta}", function="entity_f_score", options=options)
+    for name in ("tag", "token"):
+        for beta in ("1", "5"):
+            yield replace(tagged, name=f"{name}_f{beta}", function=f"{name}_f_score", options={"beta": float(beta)})
+    yield replace(tagged, name="token_jaccard")
+    yield replace(tagged, name="tag_accuracy")
 
 
 FACTS: Mapping[str, Facts] = {facts.name: facts for facts in _table()}
@@ -135,6 +151,8 @@ FACTS: Mapping[str, Facts] = {facts.name: facts for facts in _table()}
 
 _OTHER_NAMES: Mapping[str, str] = {
     "acc": "accuracy",
+    "seqeval": "entity_f1",
+    "span_f1": "entity_f1",
     "ap": "average_precision",
     "auc": "roc_auc",
     "auroc": "roc_auc",
@@ -153,6 +171,13 @@ _OTHER_NAMES: Mapping[str, str] = {
 }  # names under which others know a metric; suggested, but not accepted
 
 
+_BY_LAYOUT: Mapping[str, tuple[KindName, str]] = {
+    "instructions": ("text", "perplexity"),
+    "tokens": ("tokens", "entity_f1"),
+}
+"""Of layouts whose tasks are all of one kind: that kind, and the default metric."""
+
+
 def names_for(kind: str) -> tuple[str, ...]:
     """The metrics that fit a kind of task."""
     return tuple(name for name, facts in FACTS.items() if kind in facts.kinds)
@@ -161,7 +186,7 @@ def names_for(kind: str) -> tuple[str, ...]:
 def kinds_of(metric: Any) -> tuple[KindName, ...]:
     """The kinds of tasks that a metric of a raw study file fits, a name or a mapping; all for what is neither."""
     if isinstance(metric, Mapping):
-        by_need = {"decisions": _NAMED, "probabilities": _NAMED, "values": _NUMBERS}
+        by_need = dict.fromkeys(("decisions", "probabilities"), (*_NAMED, "tokens")) | {"values": _NUMBERS}
         by_need |= {"texts": ("text",), "likelihood": ("text",)}
         return by_need.get(str(metric.get("needs")), get_args(KindName))
     known = FACTS.get(metric) if isinstance(metric, str) else None
@@ -172,8 +197,8 @@ def kind_of(task: Mapping[str, Any]) -> KindName:
     """The kind of a task of a raw study file, by its keys."""
     columns = task.get("columns")
     columns = columns if isinstance(columns, Mapping) else {}
-    if task.get("layout") == "instructions":
-        return "text"
+    if task.get("layout") in _BY_LAYOUT:
+        return _BY_LAYOUT[str(task["layout"])][0]
     if columns.get("labels") or columns.get("separator"):
         return "labels"
     if columns.get("values"):
@@ -185,7 +210,7 @@ def kind_of(task: Mapping[str, Any]) -> KindName:
 
 def default_metric(task: Mapping[str, Any]) -> str:
     """The metric of a task of a raw study file that names none."""
-    return "perplexity" if task.get("layout") == "instructions" else "macro_f1"
+    return _BY_LAYOUT.get(str(task.get("layout")), ("classes", "macro_f1"))[1]
 
 
 def needs_values(metric: Any) -> bool:

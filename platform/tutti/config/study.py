@@ -27,7 +27,7 @@ from tutti.config.texts import InstructionFormat, ReportSet
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes it
 GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]
-LayoutName = Literal["competition", "glue", "table", "hub", "instructions"]
+LayoutName = Literal["competition", "glue", "table", "hub", "instructions", "tokens"]
 FormatName = Literal["competition", "glue", "csv"]
 INSTRUCTION_COLUMNS = {"text": "input", "label": "output"}  # the default names of the format input-output
 Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
@@ -193,10 +193,11 @@ class TaskConfig(Strict):
     generation: dict[str, Any] = Field(default_factory=dict)  # instructions: fields of transformers.GenerationConfig
     generate: bool | None = None  # instructions: write texts at each evaluation; by default where a metric needs them
     report_sets: dict[Name, ReportSet] = Field(default_factory=dict)  # instructions: questions to answer
+    unit: Literal["word", "character"] | None = None  # tokens: what has a tag; by default as the training file has it
     pair: bool = False  # competition: two texts per row
     max_train_samples: Annotated[int, Field(ge=2)] | None = None  # the first rows of ``train`` alone
     max_eval_samples: Annotated[int, Field(ge=2)] | None = None  # validation rows at most, drawn by the split's seed
-    columns: Columns = Columns()  # table and hub; of instructions id, and with input-output text and label
+    columns: Columns = Columns()  # table and hub; of instructions and tokens id, text and label
     template: str | None = None  # table and hub: the text, composed of columns, in place of columns.text
     template_b: str | None = None  # the second text of a pair, in place of columns.text_b
     metric: MetricChoice = "macro_f1"  # decides; also tells classes from numbers; of instructions perplexity by default

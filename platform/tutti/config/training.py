@@ -56,6 +56,9 @@ class TrainingOptions(Strict):
             taken.
         ordered_head: what ordered classes learn: ``softmax`` (each class's probability), ``regression`` (one number,
             the class's place) or ``corn`` (arXiv 2111.08851: for each class, whether a row is above it).
+        tag_head: what tags of words or characters learn: ``softmax``, each by itself, or ``crf``, a linear chain.
+        word_pooling: which tokens stand for a word that has a tag: the ``first``, the ``last`` or their ``mean``; None
+            for the first, and the last with a decoder.
         task_weights: factor of each task's loss; 1 for tasks that are not named.
         loss_balancing: ``fixed`` (task_weights only), ``uncertainty`` (arXiv 1705.07115), or ``dynamic`` (dynamic
             weight average, arXiv 1803.10704, from the third epoch of a stage on).
@@ -127,6 +130,8 @@ class TrainingOptions(Strict):
     head_dropout: Share = 0.1
     head_dropout_samples: Annotated[int, Field(ge=1)] = 1
     ordered_head: Literal["softmax", "regression", "corn"] = "softmax"
+    tag_head: Literal["softmax", "crf"] = "softmax"
+    word_pooling: Literal["first", "last", "mean"] | None = None
     task_weights: Weights = Field(default_factory=dict)
     loss_balancing: Literal["fixed", "uncertainty", "dynamic"] = "fixed"
     class_weights: Literal["balanced"] | None = None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from tutti.data.encode import EncodedPart
 from tutti.data.packing import Packing
+from tutti.tasks.kinds.entities import ABSENT
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +258,7 @@ class TokenRows:
         self._ids, self._starts, self._types = part.flat
         self._windows = part.windows
         self._first_windows = None if part.windows is None else part.windows.cumsum() - part.windows
+        self._units = part.units
         self._multiple, self._positions = multiple, positions
 
     def pad(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
@@ -263,7 +266,8 @@ class TokenRows:
 
         Each is ``(inputs, width)`` int64, where the width is the length of the longest of these inputs, rounded up. An
         input is a row, or if one of these rows has several, a window; then ``windows``, ``(rows,)`` int64, says how
-        many of the inputs belong to each row.
+        many of the inputs belong to each row. Of rows with tags, ``units``, ``(rows, units, 3)`` int64, has for each
+        unit what ``PLACES`` says, and -1 for units that a row does not have.
         """
         counts = None if self._windows is None else self._windows[rows]
         if counts is None or self._first_windows is None:
@@ -273,6 +277,8 @@ class TokenRows:
         batch = self._pad_inputs(inputs)
         if counts is not None and (counts > 1).any():
             batch["windows"] = counts
+        if self._units is not None:
+            batch["units"] = self._units_of(rows)
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def pack(self, rows: np.ndarray, packing: Packing) -> dict[str, torch.Tensor]:
@@ -293,7 +299,20 @@ class TokenRows:
         for name, (flat, filler) in values.items():
             batch[name] = np.full((1, packing.tokens), filler, dtype=np.int64)
             batch[name][0, :used] = flat[places]
+        if self._units is not None:
+            units = self._units_of(rows, packing.width)
+            batch["units"] = np.pad(units, ((0, packing.rows - len(rows)), (0, 0), (0, 0)), constant_values=-1)
         return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def _units_of(self, rows: np.ndarray, width: int | None = None) -> np.ndarray:
+        assert self._units is not None
+        places, starts = self._units
+        counts = starts[rows + 1] - starts[rows]
+        columns = np.arange(width or max(int(counts.max(initial=0)), 1))
+        mask = columns < counts[:, None]
+        units = np.full((*mask.shape, places.shape[1]), -1, dtype=np.int64)
+        units[mask] = places[(starts[rows][:, None] + columns)[mask]]
+        return units
 
     def _pad_inputs(self, inputs: np.ndarray) -> dict[str, np.ndarray]:
         starts = self._starts[inputs]
@@ -342,9 +361,9 @@ class TaskRows(Dataset):
         """The model's inputs, padded or packed by TokenRows, and the inputs of the loss.
 
         The latter are ``task`` (str); ``labels``, ``(rows,)`` int64 class indices or float32 values, or
-        ``(rows, classes)`` float32 probabilities in a task with soft labels; ``weights``, ``(rows,)`` float32 with 0
-        for fillers; and ``weight_sum`` (float), the batch's weight on average, by which the loss is normalised. Packed
-        rows are followed by as many fillers as make them ``Packing.rows``.
+        ``(rows, classes)`` float32 probabilities in a task with soft labels, or ``(rows, units)`` tags; ``weights``,
+        ``(rows,)`` float32 with 0 for fillers; and ``weight_sum`` (float), the batch's weight on average, by which the
+        loss is normalised. Packed rows are followed by as many fillers as make them ``Packing.rows``.
         """
         rows, fillers, packing = batch.rows, batch.fillers, self._packings.get(batch.task)
         if packing is None:
@@ -353,12 +372,16 @@ class TaskRows(Dataset):
             inputs = self._tokens[batch.task].pack(rows, packing)
             fillers += packing.rows - len(rows)
             rows = np.pad(rows, (0, packing.rows - len(rows)), mode="edge")
+        labels = self._labels[batch.task][torch.from_numpy(rows)]
+        if "units" in inputs:  # no more of them than the longest row has
+            width = inputs["units"].shape[1]
+            labels = functional.pad(labels[:, :width], (0, max(width - labels.shape[1], 0)), value=ABSENT)
         weights = self._weights[batch.task][rows]
         weights[len(weights) - fillers :] = 0
         return {
             "task": batch.task,
             **inputs,
-            "labels": self._labels[batch.task][torch.from_numpy(rows)],
+            "labels": labels,
             "weights": torch.from_numpy(weights),
             "weight_sum": batch.weight_sum,
         }
@@ -366,14 +389,3 @@ class TaskRows(Dataset):
     def __getitems__(self, batch: TaskBatch) -> dict[str, Any]:
         """Called by a DataLoader with each item that its batch sampler yields."""
         return self[batch]
-
-
-def step_weights(batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Task to what the sum of its row losses over an optimizer step's batches, as of ``TaskRows``, is divided by.
-
-    That gives the mean over the task's rows, times the task's share of the batches.
-    """
-    of_task: dict[str, list[float]] = {}
-    for batch in batches:
-        of_task.setdefault(batch["task"], []).append(batch["weight_sum"])
-    return {task: sum(own) * len(batches) / len(own) for task, own in of_task.items()}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tutti.data.encoding_key import state_of, table_key
 from tutti.data.long_texts import WINDOWS, fitted
 from tutti.data.prepared import REPORTED, Prepared, read_columns
 from tutti.data.prompts import SCHEMA, check_answers, encoded_prompts, prompt_key, with_target_places
-from tutti.data.special_tokens import joins_pairs, padding_token, separated, separator
+from tutti.data.special_tokens import joins_pairs, padding_token, separated
+from tutti.data.token_units import PLACES, with_units
 from tutti.errors import BackboneError, Fault, StorageError, first_line
-from tutti.files import sha256_of, whole_folder, write_whole
+from tutti.files import whole_folder, write_whole
 from tutti.records import TextLimit
 from tutti.tasks.kinds.columns import as_targets, label_array
 
@@ -42,15 +42,17 @@ class EncodedPart:
         ids: ``(rows,)`` of str.
         encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32), of
             prompts source (int32), the number of their tokens without those of the target, and
-            where long rows have windows, one after another in these lists, windows (list of int32): their lengths.
+            where long rows have windows, one after another in these lists, windows (list of int32): their lengths; of
+            rows whose words or characters have tags, those of ``PLACES``.
         lengths: ``(rows,)`` int32, number of tokens of each row, those of all of its windows.
         labels: ``(rows,)`` int64 class indices, float32 values or texts, ``(rows, k)`` float32, or None.
         weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train. Of texts to be written
-            times their number of tokens, so that all tokens count the same.
+            times their number of tokens, and of rows with tags times that of known ones, so that all count the same.
         pad_token_id: pads the shorter rows of a batch.
         targets: ``(rows, classes)`` float32 probabilities to learn (``labels`` are then the most likely classes); of
             texts to be written ``(rows,)`` int64, the place of the first token that is learnt; otherwise None.
         swapped: the pairs in the other order, to be predicted too; None where one order is enough.
+        most_units: of rows with tags: that of the longest row of the part, of whose rows this may have some.
         groups: ``(rows,)`` of str, of questions, such as their subjects; None for other parts.
     """
 
@@ -63,6 +65,7 @@ class EncodedPart:
     targets: np.ndarray | None = None
     swapped: EncodedPart | None = None
     groups: np.ndarray | None = None
+    most_units: int = 0
 
     @cached_property
     def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -77,6 +80,15 @@ class EncodedPart:
             starts = np.append(0, _flatten(table.column(WINDOWS))[0]).cumsum(dtype=np.int64)
         types = _flatten(table.column("token_type_ids"))[0] if "token_type_ids" in table.column_names else None
         return ids, starts, types if types is not None and types.any() else None
+
+    @cached_property
+    def units(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """``(units, 3)`` int32 of ``PLACES``, and each row's start ``(rows + 1,)``; None for rows without tags."""
+        if PLACES[0] not in self.encoded.column_names:
+            return None
+        table = self.encoded.with_format("arrow")[:]
+        columns = [_flatten(table.column(name)) for name in PLACES]
+        return np.stack([values for values, _ in columns], axis=1), columns[0][1]
 
     def highest(self, column: str) -> int:
         """The highest value in a column of lists, such as ``input_ids``; -1 without any."""
@@ -156,7 +168,7 @@ def load_parts(
         StorageError: if a part is damaged or the cache cannot be written.
     """
     loaded = load_tokenizer(tokenizer)
-    state = _state_of(loaded)
+    state = state_of(loaded)
     return {
         task: {
             part: _load(prepared, task, part, tokenizer=loaded, state=state, limit=limit, cache=cache) for part in parts
@@ -169,8 +181,9 @@ def _load(
     prepared: Prepared, task: str, part: str, *, tokenizer: Any, state: bytes, limit: TextLimit, cache: Path
 ) -> EncodedPart:
     info = prepared.parts[task][part]
-    folder = cache / _key(info.texts_sha256, tokenizer, limit, state)
-    generation = next(each.generation for each in prepared.tasks if each.name == task)
+    generation, unit = next((each.generation, each.unit) for each in prepared.tasks if each.name == task)
+    limit = replace(limit, unit=unit)
+    folder = cache / table_key(info.texts_sha256, tokenizer, limit, state)
     chat = None if generation is None else generation.chat
     if generation is not None:
         folder = folder.with_name(f"{folder.name}-{prompt_key(tokenizer, limit, chat=generation.chat)}")
@@ -198,10 +211,22 @@ def _load(
         if reported:
             check_answers(loaded, where=f"{part.removeprefix(REPORTED)} of the task {task}")
         return loaded
+    if unit:
+        return _with_tags(loaded)
     if not swaps:
         return loaded
     encoded = _encode(info.path, folder.with_name(f"{folder.name}-swapped"), tokenizer, limit, swaps=True)
     return replace(loaded, swapped=replace(loaded, encoded=encoded, lengths=np.array(encoded.data.column("length"))))
+
+
+def _with_tags(part: EncodedPart) -> EncodedPart:
+    """A part of rows whose words or characters have tags, as ``EncodedPart`` says of them."""
+    assert part.units is not None
+    most = max(int(np.diff(part.units[1]).max(initial=0)), 1)
+    if part.labels is None:
+        return replace(part, most_units=most)
+    known = (part.labels >= 0).sum(axis=1, dtype=np.float32)
+    return replace(part, most_units=most, weights=part.weights * known)
 
 
 def _targets(table: pa.Table) -> np.ndarray:
@@ -291,29 +316,6 @@ def starts_special(tokenizer: Any) -> bool:
     return first is not None and first in (tokenizer.cls_token_id, tokenizer.bos_token_id)
 
 
-def encoding_key(tokenizer: Any, limit: TextLimit) -> str:
-    """A key of everything besides the texts that determines the token ids.
-
-    Compute it before using the tokenizer, since using it changes its state.
-    """
-    return _key("", tokenizer, limit, _state_of(tokenizer)) + ("-swapped" if limit.swap else "")
-
-
-def _key(texts_sha256: str, tokenizer: Any, limit: TextLimit, state: bytes) -> str:
-    names = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, separator(tokenizer)]
-    settings = [*names, limit.max_length, limit.long_texts, limit.stride, joins_pairs(tokenizer)]
-    return hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode() + state).hexdigest()[:32]
-
-
-def _state_of(tokenizer: Any) -> bytes:
-    """Everything that determines a tokenizer's output, apart from the settings that ``_key`` adds."""
-    if tokenizer.is_fast:
-        return str(tokenizer.backend_tokenizer.to_str()).encode()
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(file) for file in sorted(tokenizer.save_pretrained(folder)) if Path(file).is_file()]
-        return "".join(f"{file.name}:{sha256_of(file)}\n" for file in files).encode()
-
-
 def _is_complete(folder: Path) -> bool:
     try:
         info = json.loads((folder / _INFO).read_text())
@@ -337,7 +339,7 @@ def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int, swapped: p
     """A part without labels, from the result of ``encode_rows``, and that of the texts ``swapped``."""
     from datasets import Dataset  # slow to import
 
-    return EncodedPart(
+    part = EncodedPart(
         swapped=None if swapped is None else part_of(ids, swapped, pad_token_id=pad_token_id),
         ids=ids,
         encoded=Dataset(encoded),
@@ -346,11 +348,13 @@ def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int, swapped: p
         weights=np.ones(len(ids), dtype=np.float32),
         pad_token_id=pad_token_id,
     )
+    return part if part.units is None else _with_tags(part)
 
 
 def _schema(tokenizer: Any, limit: TextLimit) -> pa.Schema:
     names = ["input_ids", *(["token_type_ids"] if "token_type_ids" in tokenizer.model_input_names else [])]
-    names += [WINDOWS] if limit.long_texts == "windows" else []
+    names += [WINDOWS] if limit.long_texts == "windows" or limit.unit else []
+    names += PLACES if limit.unit else ()
     return pa.schema([*((name, pa.list_(pa.int32())) for name in names), ("length", pa.int32())])
 
 
@@ -373,6 +377,10 @@ def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swa
 
 def _encoded(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> Iterator[pa.RecordBatch]:
     schema, cuts = _schema(tokenizer, limit), limit.long_texts == "truncate"
+    if limit.unit:
+        for start in range(0, texts.num_rows, _BATCH):
+            yield with_units(texts["text"].slice(start, _BATCH).to_pylist(), tokenizer, limit, schema)
+        return
     options: dict[str, Any] = {"truncation": "longest_first", "max_length": limit.max_length}
     if not cuts:
         options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}  # no word of long rows

@@ -212,7 +212,7 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     _check_labels(spec, _label_cells(spec, train, held_out), names, soft)
     if kind.exclusive:
         notices += odd_labels(cells, source=spec.layout.origin(spec.sources["train"]))
-    if kind.probabilistic and (notice := several_labels(names, column=_label_column(spec))):
+    if kind.probabilistic and not kind.sequential and (notice := several_labels(names, column=_label_column(spec))):
         notices.append(f"{spec.name}: {notice}")
     train = _with_targets(train, names, exclusive=kind.exclusive)
     train = in_frame(train, kind.parse(train["label"].tolist(), names))
@@ -273,6 +273,7 @@ def _finished(
         own_metric=own,
         weight=spec.weight,
         generation=spec.generation,
+        unit=spec.unit,
     )
     assert rows.validation is not None
     _check_metrics(task, of_frame(rows.validation))

@@ -17,6 +17,7 @@ from pandas import DataFrame
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import is_plain, whole_file, write_whole
 from tutti.tasks.kinds.columns import label_array
+from tutti.tasks.kinds.entities import ABSENT
 from tutti.tasks.task import Task
 
 PREPARED_FILE = "prepared.json"
@@ -135,8 +136,11 @@ def write_part(rows: DataFrame, path: Path) -> Path:
     if "label" in rows and rows["label"].dtype.kind == "f":
         types["label"] = pa.float32()
     elif "label" in rows and rows["label"].dtype == object:
-        is_text = len(rows) and isinstance(rows["label"].iloc[0], str)
-        types["label"] = pa.string() if is_text else pa.list_(pa.float32())
+        one = rows["label"].iloc[0] if len(rows) else None
+        types["label"] = pa.string() if isinstance(one, str) else pa.list_(pa.float32())
+        if getattr(getattr(one, "dtype", None), "kind", "f") == "i":  # tags of rows of several lengths
+            types["label"] = pa.list_(pa.int32())
+            rows = rows.assign(label=[tags[tags != ABSENT] for tags in rows["label"]])
     schema = pa.schema([(name, dtype) for name, dtype in types.items() if name in rows])
     with whole_file(path) as temporary:
         pq.write_table(pa.Table.from_pandas(rows[schema.names], schema=schema, preserve_index=False), temporary)

@@ -160,6 +160,8 @@ class HeadOptions:
         dropout_samples: multi-sample dropout (arXiv 1905.09788): in training there is an output for each of this many
             dropout masks.
         ordered: the head of ordered classes: ``softmax``, ``regression`` or ``corn``.
+        tags: the head of words or characters with tags: ``softmax`` or ``crf``.
+        word_pooling: which tokens of a word are its state: ``first``, ``last`` or ``mean``.
     """
 
     pooling: str = "attention"
@@ -167,6 +169,8 @@ class HeadOptions:
     dropout: float = 0.1
     dropout_samples: int = 1
     ordered: str = "softmax"
+    tags: str = "softmax"
+    word_pooling: str = "first"
 
 
 class Head(nn.Module):

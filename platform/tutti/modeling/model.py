@@ -33,6 +33,7 @@ from tutti.modeling.language_head import LanguageHead, language_head
 from tutti.modeling.layers import encoder_layers
 from tutti.modeling.packed import Layout
 from tutti.modeling.positions import first_position, positions
+from tutti.modeling.token_head import TokenHead
 from tutti.tasks.task import Task
 
 REMEDY = "name a Hugging Face hub id, or a folder with config.json and model.safetensors"
@@ -94,19 +95,19 @@ class MultiTaskModel(nn.Module):
             raise TrialError(Fault("the training key pooling_layers", rule, f"{heads.layers}", "lower it"))
         self.heads = nn.ModuleDict({head_key(task.name): self._new_head(task, backbone) for task in tasks})
 
-    def _new_head(self, task: Task, backbone: str | None) -> Head | LanguageHead:
+    def _new_head(self, task: Task, backbone: str | None) -> Head | LanguageHead | TokenHead:
         heads, config = self.head_options, self.config
         if task.kind.generative:
             with_weights = self.base.backbone if self.base is not None else backbone
             return language_head(self.encoder, trained=self.adapter is None, backbone=with_weights)
-        return Head(
-            hidden=config.hidden_size,
-            outputs=task.outputs,
-            options=heads,
-            std=getattr(config, "initializer_range", 0.02),
-            pair=task.pair,
-            kind=head_kind(task.kind_name, ordered=heads.ordered),
-        )
+        options: dict[str, Any] = {
+            "hidden": config.hidden_size,
+            "outputs": task.outputs,
+            "options": heads,
+            "std": getattr(config, "initializer_range", 0.02),
+            "kind": head_kind(task.kind_name, ordered=heads.ordered, tags=heads.tags),
+        }
+        return TokenHead(**options) if task.kind.sequential else Head(**options, pair=task.pair)
 
     def forward(
         self,
@@ -118,13 +119,14 @@ class MultiTaskModel(nn.Module):
         row_mask: Tensor | None = None,
         places: Tensor | None = None,
         choices: Tensor | None = None,
+        units: Tensor | None = None,
     ) -> Tensor:
         """``(inputs, tokens)`` int64 inputs to what the task's head gives, ``(rows, width)`` float32: see ``HeadKind``.
 
         An input is a row. With ``windows``, ``(rows,)`` int64, it is one of a row's windows, of which each row has so
         many, in order. With ``row_mask``, ``(inputs, rows, width)`` bool, it is a sequence of packed rows, each of as
         many tokens as are true, and what follows the last one is no row.
-        For ``places`` and ``choices``, in tasks of texts, see ``LanguageHead``.
+        For ``places`` and ``choices``, in tasks of texts, see ``LanguageHead``; for ``units``, of tags, ``TokenHead``.
 
         While it trains with several dropout samples, ``(samples, rows, width)``.
         """
@@ -171,9 +173,12 @@ class MultiTaskModel(nn.Module):
             if choices is not None:
                 return head.choice_logits(states[-1], places, choices, table)
             return head(states[-1], attention_mask, input_ids, places, table)
+        if isinstance(head, TokenHead):
+            assert units is not None
+            return head(states, units, windows)
         return head(states, attention_mask, token_type_ids, windows)
 
-    def head(self, task: str) -> Head | LanguageHead:
+    def head(self, task: str) -> Head | LanguageHead | TokenHead:
         """The head of a task."""
         return self.heads[head_key(task)]  # type: ignore[return-value]
 

@@ -15,6 +15,7 @@ from tutti.errors import first_line
 from tutti.headless import load_matplotlib
 from tutti.outputs.formatting import duration
 from tutti.records import TrialRecord, TrialState
+from tutti.tasks.kinds.entities import entities_of, types_of
 
 if TYPE_CHECKING:
     from tutti.ensembling.nested import Estimate
@@ -144,9 +145,28 @@ def labels_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], ti
     """
     known, true = ~np.isnan(labels), labels == 1
     given = (decided == 1) & known
-    right, counts = (true & given).sum(axis=0), true.sum(axis=0)
-    f1 = 2 * right / np.maximum(counts + given.sum(axis=0), 1)
-    order = np.argsort(-counts, kind="stable")[:_NAMED]
+    counts = ((true & given).sum(axis=0), true.sum(axis=0), given.sum(axis=0))
+    return _f1_png(*counts, names, title, unit="rows")
+
+
+def entities_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
+    """A bar for each type of entity, as ``labels_png`` draws labels.
+
+    Args:
+        labels, decided: ``(rows, units)`` tags.
+    """
+    types = types_of(names)
+    true, found = entities_of(labels), entities_of(np.where(labels < 0, 0, decided))
+    right = found.type[np.isin(found.keys, true.keys)]
+    counted = [np.bincount(each, minlength=len(types)) for each in (right, true.type, found.type)]
+    return _f1_png(counted[0], counted[1], counted[2], types, title, unit="entities")
+
+
+def _f1_png(
+    right: np.ndarray, true: np.ndarray, given: np.ndarray, names: Sequence[str], title: str, *, unit: str
+) -> bytes:
+    f1 = 2 * right / np.maximum(true + given, 1)
+    order = np.argsort(-true, kind="stable")[:_NAMED]
     families = _families()
     figure = _figure(6.4, 1.2 + 0.24 * len(order))
     axes = figure.add_subplot()
@@ -154,7 +174,7 @@ def labels_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], ti
     style: dict[str, Any] = {"fontfamily": families, "fontsize": 9, "parse_math": False}
     axes.set_yticks(range(len(order)), [_cut(names[index]) for index in order], **style)
     for place, index in enumerate(order):
-        text = f"{counts[index]} rows, {given[:, index].sum()} given"
+        text = f"{true[index]} {unit}, {given[index]} given"
         axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
     axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -0.5), xlabel="F1")
     axes.set_title(title, parse_math=False, fontsize=11)
@@ -172,6 +192,7 @@ _PICTURES: Mapping[str, Callable[[np.ndarray, np.ndarray, Sequence[str], str], b
     "predicted_and_true": scatter_png,
     "lengths": lengths_png,
     "scores_by_label": labels_png,
+    "scores_by_type": entities_png,
 }
 
 

@@ -14,6 +14,7 @@ from tutti.config.metric_facts import FACTS, KindName, kind_of
 from tutti.config.study import (
     TEXTS,
     Cleaning,
+    Columns,
     FormatName,
     LikeSample,
     OwnMetric,
@@ -33,6 +34,7 @@ from tutti.tasks.layouts.protocol import FileLayout, Layout
 from tutti.tasks.layouts.soft import SoftLabels
 from tutti.tasks.layouts.table import SUFFIXES, Table, column_names
 from tutti.tasks.layouts.tabs import lines_of
+from tutti.tasks.layouts.tagged import Tagged, natural_unit
 from tutti.tasks.task import Generation
 
 
@@ -121,12 +123,17 @@ class TaskSpec:
         return KINDS[self.kind_name or kind_of({"metric": self.metric})]
 
     @property
+    def unit(self) -> str:
+        """What has a tag; empty where rows have labels as a whole."""
+        return self.layout.unit if isinstance(self.layout, Tagged) else ""
+
+    @property
     def training_suffix(self) -> str:
         """The suffix of a training file written by ``layout``: that of ``train``, unpacked.
 
         JSON Lines for data sets, and for tables that are read but not written.
         """
-        if self.kind.generative:
+        if self.kind.generative or self.kind.sequential:
             return ".jsonl"
         suffix = _suffix(self.sources["train"]) if self.plain_files else ".jsonl"
         return ".jsonl" if isinstance(self.layout, Table) and suffix.lower() not in SUFFIXES else suffix
@@ -248,9 +255,20 @@ def _layouts(name: str, config: TaskConfig, table: Table) -> tuple[Layout, Layou
                 sample_ids=table.sample_ids,
             )
             return instructions, replace(instructions, dataset=None), False
+        case "tokens":
+            tagged = _tagged(config)
+            return tagged, replace(tagged, dataset=None), False
         case "hub":
             assert config.dataset is not None
             return Hub(config.dataset, config.subset, table), plain, pair
+
+
+def _tagged(config: TaskConfig) -> Tagged:
+    defaults, columns = Columns(), config.columns
+    text = columns.text if columns.text != defaults.text else None
+    label = columns.label if columns.label != defaults.label else None
+    unit = config.unit or ("word" if config.dataset is not None else natural_unit(config.train, text))
+    return Tagged(unit, text, label, columns.id, config.dataset, config.subset)
 
 
 def numbering_note(layout: Layout, source: str) -> str | None:
@@ -303,7 +321,7 @@ def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
             return spec.layout.with_ids(str(file))
         case Hub():
             return spec.layout.columns.with_ids(str(file))
-        case Instructions():
+        case Instructions() | Tagged():
             return replace(spec.layout, dataset=None)
         case Competition() | Glue():
             suffixes = {_suffix(source) for source in spec.sources.values()}

@@ -52,6 +52,7 @@ class Task:
         own_metric: where ``metric`` is the user's own; its file is the copy beside the study's prepared data.
         weight: of its score in the study's, see ``tutti.tasks.objective``.
         generation: of a task of texts; None for others.
+        unit: what has a tag, as of ``tutti.tasks.units``; empty where rows have labels as a whole.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Task:
     own_metric: OwnMetric | None = None
     weight: float = 1.0
     generation: Generation | None = None
+    unit: str = ""
 
     def __post_init__(self) -> None:
         if not self.kind_name:

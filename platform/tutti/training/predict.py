@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional
 from transformers import PreTrainedTokenizerBase
 
 from tutti.data.batches import TokenRows
@@ -90,8 +91,8 @@ def _predict(
         max_tokens: most tokens of a batch, padding included; replaces ``batch_size`` if given.
         choices: ``(choices,)`` tokens, whose logits after each prompt are the outputs, ``(rows, choices)``.
     """
-    outputs_of, kind = model.tasks[task].outputs, model.head(task).kind
-    generative = model.tasks[task].kind.generative
+    outputs_of, head = model.tasks[task].outputs, model.head(task)
+    generative, sequential = model.tasks[task].kind.generative, model.tasks[task].kind.sequential
     multiple = 8 if device.type == "cuda" else 1
     tokens = TokenRows(part, multiple=multiple, positions=model.positions)
     row_lengths = part.batch_lengths(apart=model.head(task).is_bi_encoder, multiple=multiple)
@@ -121,19 +122,33 @@ def _predict(
             batch["choices"] = choices
         inputs = {name: _copy_to(device, values) for name, values in batch.items()}
         with without_asking_for_padding(None if packing else batch["attention_mask"], device):
-            own_outputs.append(model(task, **inputs).float()[: len(rows)])
+            raw = model(task, **inputs).float()[: len(rows)]
+        if sequential and len(rows):  # as wide as the batch's longest row
+            raw = _widened(head.kind.predict(raw, outputs_of, scale=head.scale), part.most_units)
+        own_outputs.append(raw)
         own_rows.append(rows)
     model.train(training)
     reshard(model)
     width = len(choices) if choices is not None else 2 if generative else outputs_of
-    outputs = torch.zeros(len(part.ids), width, device=device)
+    units = (part.most_units,) if sequential else ()
+    outputs = torch.zeros(len(part.ids), *units, width, device=device)
     if own_rows:
-        raw = torch.cat(own_outputs)
-        predicted = raw if choices is not None else kind.predict(raw, outputs_of)
+        raw = torch.cat([each for each, rows in zip(own_outputs, own_rows, strict=True) if len(rows)] or own_outputs)
+        as_is = choices is not None or sequential
+        predicted = raw if as_is else head.kind.predict(raw, outputs_of, scale=head.scale)
         outputs[torch.from_numpy(np.concatenate(own_rows)).to(device)] = predicted
     # Each row is filled by one rank and 0 on all others.
     gathered = (summed(outputs) if world > 1 else outputs).cpu().numpy()
-    return gathered if generative else gathered.reshape(model.tasks[task].kind.shape(len(gathered), outputs_of))
+    if generative or sequential:
+        return gathered
+    return gathered.reshape(model.tasks[task].kind.shape(len(gathered), outputs_of))
+
+
+def _widened(probabilities: torch.Tensor, units: int) -> torch.Tensor:
+    """As many units for all rows, NaN for those that a row does not have; what is not finite otherwise is infinite."""
+    absent = probabilities.isnan().all(dim=-1, keepdim=True)
+    marked = torch.where(probabilities.isfinite() | absent, probabilities, torch.inf)
+    return functional.pad(marked, (0, 0, 0, units - probabilities.shape[1]), value=torch.nan)
 
 
 def _copy_to(device: torch.device, values: torch.Tensor) -> torch.Tensor:
@@ -174,5 +189,7 @@ def _pad_batch(rows: np.ndarray, lengths: np.ndarray, max_tokens: int) -> np.nda
 
 
 def are_finite(outputs: np.ndarray) -> bool:
-    """Whether all outputs are finite numbers, or texts."""
+    """Whether all outputs are finite numbers, or texts; of tags, those of units that rows have."""
+    if outputs.ndim == 3:
+        return not np.isinf(outputs).any()
     return outputs.dtype == object or bool(np.isfinite(outputs).all())

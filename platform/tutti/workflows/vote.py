@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError, SubmissionError, nearest
 from tutti.files import sha256_of
 from tutti.tasks.build import ids_by, submission_of, task_spec
+from tutti.tasks.layouts.tagged import Tagged
 from tutti.workflows.base import StudyBase
 from tutti.workflows.electorate import chosen_recipe, electorate_of, voting_studies
 from tutti.workflows.grading import answers
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tutti.data.prepared import Prepared
     from tutti.ensembling.nested import Estimate
     from tutti.outputs.election.card import Card
-    from tutti.outputs.election.ensemble import Voted
+    from tutti.outputs.election.ensemble import Tagging, Voted
     from tutti.outputs.election.members import Member, Rule
     from tutti.outputs.submission.submission import Formats, TestIds
     from tutti.workflows.predict import FramePredictor
@@ -204,6 +205,7 @@ def ensemble(
             submission=formats_of(config, prepared, chosen),
             answers=answers(config, prepared, files, console=study.console),
             prompts=_prompts(config, prepared),
+            tagged=_tagged(config, prepared),
             folded=config.split.folds is not None,
         )
     return Vote(studies, name, chosen, voted)
@@ -218,6 +220,18 @@ def _prompts(config: StudyConfig, prepared: Prepared) -> dict[str, dict[str, lis
         for task in prepared.tasks
         if task.kind.generative
     }
+
+
+def _tagged(config: StudyConfig, prepared: Prepared) -> dict[str, dict[str, Tagging]]:
+    """By task of tags and test part: what writes the test file with tags, as the training file is written."""
+    found: dict[str, dict[str, Tagging]] = {}
+    for task in prepared.tasks:
+        spec = task_spec(task.name, config.tasks[task.name])
+        if isinstance(spec.layout, Tagged):
+            tests = config.tasks[task.name].test_sets()
+            write = partial(spec.layout.tagged, like=spec.sources["train"])
+            found[task.name] = {part: partial(write, spec.sources[part]) for part in tests}
+    return found
 
 
 def rule_of(recipe: Recipe) -> Rule:

@@ -32,5 +32,6 @@ class _Majority:
         counts, units = np.zeros(first.shape, dtype=np.float32), np.arange(len(first))
         for vote in votes:
             counts[units, self.kind.distributions(vote).argmax(axis=1)] += 1
+        counts[np.isnan(first).any(axis=1)] = np.nan  # units that a row does not have
         shares = self.kind.from_distributions(counts, votes.shape[1])
         return (1 - _TIE) * shares / np.float32(len(votes)) + np.float32(_TIE) * average(votes, self.weights)

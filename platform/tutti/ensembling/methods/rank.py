@@ -17,8 +17,8 @@ _TIE = 1e-3  # weight of the mean probability as tie-breaker; with less, float32
 class RankAverage:
     """The mean of ranks, for members with different confidence or scale.
 
-    Classes: each member ranks a row's classes by probability (Borda count; equal ones share their mean rank). The mean
-    ranks are normalized to sum to 1, and the mean probability breaks ties. The result is not a probability: with many
+    Classes: each member ranks a row's classes, or a unit's tags, by probability (Borda count; equal ones share their
+    mean rank). The mean ranks are normalized to sum to 1, and the mean probability breaks ties. The result is not a probability: with many
     classes it is at most ``2 / classes`` even if all members agree, and with two classes it is a majority vote.
 
     Other outputs: each one is ranked among the member's outputs for the fitted rows, and the mean rank is mapped back:
@@ -31,7 +31,7 @@ class RankAverage:
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Ranks | _ColumnRanks:
         members, rows = votes.shape[:2]
         weights = np.full(members, 1 / members)
-        if self.kind.exclusive or not rows:
+        if self.kind.exclusive or self.kind.sequential or not rows:
             return _Ranks(weights)
         by_column = np.sort(votes.reshape(members, rows, -1), axis=1)
         of_ranks = by_column.mean(axis=0) if self.kind.probabilistic else np.sort(labels.reshape(rows, -1), axis=0)
@@ -46,10 +46,10 @@ class _Ranks:
     def combine(self, votes: np.ndarray) -> np.ndarray:
         from scipy.stats import rankdata
 
-        classes = votes.shape[2]
+        classes = votes.shape[-1]
         total = np.zeros(votes.shape[1:])
         for vote in votes:
-            total += rankdata(vote, axis=1) - 1  # ranks from 0
+            total += rankdata(vote, axis=-1) - 1  # ranks from 0
         row_sum = len(votes) * classes * (classes - 1) / 2
         ranks = total / row_sum if row_sum else total + 1 / len(votes)
         tie = min(_TIE, 0.25 / max(row_sum, 1))  # too small to change an order by ranks, which differ by half a rank

@@ -15,13 +15,14 @@ from tutti.modeling.kinds.protocol import LossOptions
 class ClassesHead:
     """Logits of a softmax; the loss is the cross-entropy."""
 
+    axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         return outputs
 
-    def predict(self, head: Tensor, outputs: int) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
         return head.softmax(dim=1)
 
     def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:

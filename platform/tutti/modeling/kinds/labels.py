@@ -14,13 +14,14 @@ from tutti.modeling.kinds.protocol import LossOptions
 class LabelsHead:
     """Logits of a sigmoid; the loss of a row is the mean over its known labels of the binary cross-entropy."""
 
+    axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         return outputs
 
-    def predict(self, head: Tensor, outputs: int) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
         return head.sigmoid()
 
     def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:

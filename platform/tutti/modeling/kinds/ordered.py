@@ -19,13 +19,14 @@ _WIDTH = 0.5
 class OrderedValueHead:
     """One value: the index of the class, learnt by its squared error. Probabilities fall with the distance to it."""
 
+    axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = True
     uncertainty: ClassVar[float] = 0.5
 
     def width(self, outputs: int) -> int:
         return 1
 
-    def predict(self, head: Tensor, outputs: int) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
         """A discrete normal distribution around the value, which lies within the range of indices."""
         value = head.clamp(0, outputs - 1)
         return (-(((torch.arange(outputs, device=head.device) - value) / _WIDTH) ** 2) / 2).softmax(dim=1)
@@ -48,13 +49,14 @@ class CornHead:
     the class below is of this one or a higher one. Products of these probabilities never rise with the class.
     """
 
+    axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         return outputs - 1
 
-    def predict(self, head: Tensor, outputs: int) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
         at_least = head.sigmoid().cumprod(dim=1)  # of each class but the lowest
         ends = torch.ones_like(at_least[:, :1]), torch.zeros_like(at_least[:, :1])
         return torch.cat([ends[0], at_least], dim=1) - torch.cat([at_least, ends[1]], dim=1)

@@ -23,13 +23,16 @@ class LossOptions:
 
 
 class HeadKind(Protocol):
-    """One sort of head. An instance has no state.
+    """One sort of head. An instance has no state. Of tags, ``(rows, units)`` stands for ``(rows,)`` of labels, and
+    ``(rows, units, width)`` for ``(rows, width)``.
 
     Attributes:
+        axes: of the outputs of one pass: rows and width, and of tags units between them.
         standardized: whether a head's outputs are ``raw * scale + shift``, fitted to the training labels.
         uncertainty: factor of the loss in learned uncertainty (Kendall, Gal, Cipolla 2018, arXiv 1705.07115).
     """
 
+    axes: ClassVar[int]
     standardized: ClassVar[bool]
     uncertainty: ClassVar[float]
 
@@ -37,8 +40,12 @@ class HeadKind(Protocol):
         """Number of values that the head gives for each row of a task with so many outputs."""
         ...
 
-    def predict(self, head: Tensor, outputs: int) -> Tensor:
-        """``(rows, width)`` of the head to the task's ``(rows, outputs)`` float32 predictions."""
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
+        """``(rows, width)`` of the head to the task's ``(rows, outputs)`` float32 predictions.
+
+        Args:
+            scale: as of ``losses``.
+        """
         ...
 
     def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:
@@ -47,7 +54,7 @@ class HeadKind(Protocol):
         Args:
             head: ``(rows, width)``.
             labels: as ``TaskRows`` gives them.
-            scale: of a standardized head; 1 for others.
+            scale: of a standardized head; of a chain of tags its transitions; 1 for others.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The heads by the kind of their task, and of ordered classes by the option that chooses one."""
+"""The heads by the kind of their task, and of ordered classes and tags by the option that chooses one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tutti.modeling.kinds.labels import LabelsHead
 from tutti.modeling.kinds.ordered import CornHead, OrderedValueHead
 from tutti.modeling.kinds.protocol import HeadKind
 from tutti.modeling.kinds.text import TextHead
+from tutti.modeling.kinds.tokens import ChainHead, TokensHead
 from tutti.modeling.kinds.values import ValuesHead
 
 _ORDERED: Mapping[str, HeadKind] = {"softmax": ClassesHead(), "regression": OrderedValueHead(), "corn": CornHead()}
@@ -19,13 +20,17 @@ _HEADS: Mapping[str, HeadKind] = {
     "values": ValuesHead(),
     "text": TextHead(),
 }
+_TAGS: Mapping[str, HeadKind] = {"softmax": TokensHead(), "crf": ChainHead()}
 
 
-def head_kind(kind: str, *, ordered: str = "softmax") -> HeadKind:
+def head_kind(kind: str, *, ordered: str = "softmax", tags: str = "softmax") -> HeadKind:
     """The head of a kind of task.
 
     Args:
         kind: a name of ``tutti.tasks.kinds.registry.KINDS``.
         ordered: ``softmax``, ``regression`` or ``corn``, for ordered classes alone.
+        tags: ``softmax`` or ``crf``, for tags alone.
     """
+    if kind == "tokens":
+        return _TAGS[tags]
     return _ORDERED[ordered] if kind == "ordered" else _HEADS[kind]

@@ -17,13 +17,14 @@ WIDTH = 3
 class TextHead:
     """Sums over the target's tokens, see ``WIDTH``; the loss of a row is the mean over its tokens."""
 
+    axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         return WIDTH
 
-    def predict(self, head: Tensor, outputs: int) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
         """``(rows, 2)``: log-likelihood and number of tokens."""
         return torch.stack([-head[:, 0], head[:, 1]], dim=1)
 

@@ -13,13 +13,14 @@ from tutti.modeling.kinds.protocol import LossOptions
 class ValuesHead:
     """Values; the loss of a row is the mean over its known labels of the squared error in units of ``scale``."""
 
+    axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = True
     uncertainty: ClassVar[float] = 0.5
 
     def width(self, outputs: int) -> int:
         return outputs
 
-    def predict(self, head: Tensor, outputs: int) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
         return head
 
     def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,19 +37,20 @@ class Encodings:
     """
 
     def __init__(self, checkpoints: Sequence[Checkpoint], task: Task) -> None:
-        from tutti.data.encode import encoding_key, load_tokenizer
+        from tutti.data.encode import load_tokenizer
+        from tutti.data.encoding_key import encoding_key
         from tutti.data.prompts import prompt_key
 
         self._generation = task.generation
         self.keys: list[str] = []
         self._tokenizers: dict[str, tuple[Any, TextLimit]] = {}
         for checkpoint in checkpoints:
-            tokenizer = load_tokenizer(str(checkpoint.folder))
-            key = encoding_key(tokenizer, checkpoint.limit)
+            tokenizer, limit = load_tokenizer(str(checkpoint.folder)), replace(checkpoint.limit, unit=task.unit)
+            key = encoding_key(tokenizer, limit)
             if task.generation is not None:
-                key += prompt_key(tokenizer, checkpoint.limit, chat=task.generation.chat)
+                key += prompt_key(tokenizer, limit, chat=task.generation.chat)
             self.keys.append(key)
-            self._tokenizers.setdefault(self.keys[-1], (tokenizer, checkpoint.limit))
+            self._tokenizers.setdefault(self.keys[-1], (tokenizer, limit))
 
     def of(self, checkpoint: int) -> tuple[str, int]:
         """The key of a checkpoint's encoding, and the id of its padding token."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from tutti.tasks.task import Task
 
 Files = dict[str, dict[str, bytes]]
+Tagging = Callable[[Sequence[Sequence[str]]], tuple[str, bytes]]
+"""The tags of each row to the suffix and the content of a file."""
 
 _ZIP = "submission.zip"
 
@@ -94,6 +97,7 @@ def vote(
     submission: Formats,
     answers: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     prompts: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    tagged: Mapping[str, Mapping[str, Tagging]] | None = None,
     folded: bool = False,
 ) -> Voted:
     """Lets the checkpoints of a bank vote, and checks what they say of the test rows.
@@ -105,6 +109,7 @@ def vote(
         answers: by task and test part, labels of the test rows if the user has them, in order: ``(rows,)`` class
             indices or values. The card then includes the scores on them.
         prompts: by task of texts and test part, the prompts in order.
+        tagged: by task of tags and test part, what writes the test file with tags.
         folded: whether the study has folds, so that its validation rows differ from new rows: see ``FOLDED``.
 
     Raises:
@@ -140,6 +145,12 @@ def vote(
             place, _ = submission.place(task, part)
             content = written_texts(bank, task, part, election.tasks[task.name], inputs)
             texts.setdefault(place, {})[f"{task.name}.predictions.jsonl"] = content
+        for part, write in (tagged or {}).get(task.name, {}).items():
+            place, _ = submission.place(task, part)
+            elected = election.tasks[task.name]
+            decided = elected.ensemble.decide(votes(bank, task=task, part=part, elected=elected).combined)
+            suffix, content = write([json.loads(cell) for cell in task.kind.cells(decided, task.names)])
+            texts.setdefault(place, {})[f"{task.name}.tagged{suffix}"] = content
     return Voted(card, items, files, texts)
 
 

@@ -337,7 +337,7 @@ def _stacked_votes(
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """Ids, labels and stacked votes of some checkpoints, checked to be for the same rows and classes."""
     first = bank.predictions(keys[0], task.name, part)
-    stacked = np.empty((len(keys), *task.kind.shape(len(first.ids), task.outputs)), dtype=first.outputs.dtype)
+    stacked = np.empty((len(keys), *first.outputs.shape), dtype=first.outputs.dtype)
     for index, key in enumerate(keys):
         predictions = first if index == 0 else bank.predictions(key, task.name, part)
         what, remedy = f"trial {key}, {task.name}/{part}", AGAIN
@@ -350,6 +350,9 @@ def _stacked_votes(
             if owner_of(key) != owner_of(keys[0]):
                 remedy = SPLIT
             raise StudyError(Fault(what, rule, other_rows(first.ids, predictions.ids), remedy))
+        if predictions.outputs.shape != first.outputs.shape:
+            rule, got = f"hold outputs of shape {first.outputs.shape}", f"{predictions.outputs.shape}"
+            raise StudyError(Fault(what, rule, got, remedy))
         stacked[index] = predictions.outputs
     return first.ids, first.labels, stacked
 

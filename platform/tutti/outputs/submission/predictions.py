@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from tutti.ensembling.methods.protocol import Weighted
 from tutti.ensembling.methods.registry import plain_vote
 from tutti.ensembling.procedure import Ensemble
+from tutti.ensembling.pseudo import opinion
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import below_file_fault, resolved, storage_faults, strays, strays_of, whole_file, write_whole
 
@@ -53,7 +54,8 @@ class TaskVote:
 
     def table(self, ids: Sequence[str], predictions: Sequence[np.ndarray]) -> pa.Table:
         """Columns id, label or labels, confidence and ``p_NAME`` for each class or label; or id and the numbers; or id,
-        text and agreement, the share of members who write this very text.
+        tags and the confidence of the least certain one; or id, text and agreement, the share of members who write this
+        very text.
 
         Confidence is a class's own probability, and of several labels that of the least certain decision. A single
         number is called ``value``, several are called as in the task.
@@ -84,6 +86,10 @@ class TaskVote:
         probabilities = combined
         if self.ensemble is not None and self.calibrated:
             probabilities = self.ensemble.calibrated(combined).astype(np.float32)
+        if kind.sequential:
+            least = opinion(kind, probabilities, decided, decided[None]).confidence
+            columns = {"id": id_column, "tags": kind.spell(decided, names), "confidence": least.astype(np.float32)}
+            return pa.table({name: pa.array(cells) for name, cells in columns.items()})
         held = kind.held(decided, len(names))
         decided_names = pa.array([", ".join(compress(names, row)) for row in held], pa.string())
         of_decisions = np.where(held, probabilities, np.inf if kind.exclusive else 1 - probabilities)

@@ -214,7 +214,8 @@ def _label_faults(what: str, task: Task, rows: int, labels: Sequence[Item]) -> I
         numbers += plain
     if invalid := {str(value) for value in numbers if isinstance(value, str) or not math.isfinite(value)}:
         yield Fault(what, "hold only finite numbers", _some(invalid), _AGAIN)
-    names = {name for label in several for name in label} | ({*map(str, plain)} if task.kind.probabilistic else set())
+    whole = task.kind.probabilistic and not task.kind.sequential
+    names = {name for label in several for name in label} | ({*map(str, plain)} if whole else set())
     if unknown := names - set(task.names):
         rule = f"hold only labels of the task ({_some(task.names)})"
         yield Fault(what, rule, _some(unknown), "make a new study where the task's labels have changed")

@@ -28,6 +28,7 @@ class Classes:
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = True
     generative: ClassVar[bool] = False
+    sequential: ClassVar[bool] = False
     tuned_alone: ClassVar[bool] = False
     needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "confusion_matrix"

@@ -34,6 +34,7 @@ class Labels:
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = False
     generative: ClassVar[bool] = False
+    sequential: ClassVar[bool] = False
     tuned_alone: ClassVar[bool] = True
     needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "scores_by_label"

@@ -28,7 +28,9 @@ def in_blocks(logs: np.ndarray) -> list[np.ndarray]:
 
 
 def known(kind: Kind, labels: np.ndarray) -> np.ndarray:
-    """Whether what rows have is known, bool: ``(rows, 1)`` for classes, and ``(rows, k)`` for several labels."""
+    """Whether what rows have is known, bool: ``(rows, 1)`` for classes and tags, ``(rows, k)`` for several labels."""
+    if kind.sequential:
+        return np.ones((len(labels), 1), dtype=bool)
     return kind.truths(labels).reshape(len(labels), -1) >= 0
 
 

@@ -26,6 +26,7 @@ class Kind(Protocol):
             as soft labels, and ``distributions``, ``from_distributions`` and ``truths`` apply.
         exclusive: whether exactly one of a row's outputs comes true, so that they compete.
         generative: whether outputs are texts that a model writes token by token. They take no mean.
+        sequential: whether a row has several units, such as words, each with outputs of its own.
         tuned_alone: whether a model alone is scored at tuned decisions, for metrics that have a ``tuner``, since those
             without parameters say little of it.
         needs_order: whether the order of the outputs counts, so that it has to be known.
@@ -36,6 +37,7 @@ class Kind(Protocol):
     probabilistic: ClassVar[bool]
     exclusive: ClassVar[bool]
     generative: ClassVar[bool]
+    sequential: ClassVar[bool]
     tuned_alone: ClassVar[bool]
     needs_order: ClassVar[bool]
     picture: ClassVar[str]

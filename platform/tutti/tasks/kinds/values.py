@@ -24,6 +24,7 @@ class Values:
     probabilistic: ClassVar[bool] = False
     exclusive: ClassVar[bool] = False
     generative: ClassVar[bool] = False
+    sequential: ClassVar[bool] = False
     tuned_alone: ClassVar[bool] = False
     needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "predicted_and_true"

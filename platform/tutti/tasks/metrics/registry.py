@@ -12,7 +12,7 @@ import numpy as np
 
 from tutti.config.metric_facts import FACTS, Facts, classes_fault, kind_fault
 from tutti.errors import ConfigError
-from tutti.tasks.metrics import decisions, probabilities, texts, values
+from tutti.tasks.metrics import decisions, probabilities, tags, texts, values
 
 
 class Function(Protocol):
@@ -50,7 +50,7 @@ class Metric(Facts):
 
 def _with_function(facts: Facts) -> Metric:
     modules = {"decisions": decisions, "probabilities": probabilities, "values": values, "texts": texts}
-    module = modules["texts" if facts.needs == "likelihood" else facts.needs]
+    module = tags if facts.kinds == ("tokens",) else modules["texts" if facts.needs == "likelihood" else facts.needs]
     function = getattr(module, facts.function or facts.name)
     compute = partial(values.mean_over_columns, column=function) if module is values else function
     return Metric(**vars(facts), compute=partial(compute, **facts.options))
@@ -66,6 +66,7 @@ _LOGGED: Mapping[str, tuple[str, ...]] = {
     "value": ("pearson", "spearman"),
     "values": ("rmse", "pearson"),
     "text": ("perplexity",),
+    "tokens": ("entity_f1", "tag_accuracy"),
 }
 
 

@@ -143,6 +143,10 @@ def _idle_on_tasks(study: StudyConfig, key: str) -> str | None:
     learnt_as_number = {"ordered"} if study.training.get("ordered_head") == "regression" else set()
     if key == "ordered_head" and "ordered" not in kinds:
         return "without a task of ordered classes"
+    if key in ("tag_head", "word_pooling") and "tokens" not in kinds:
+        return "without a task of the layout tokens"
+    if key == "pooling" and kinds == {"tokens"}:
+        return "in a study of tags alone, whose words are pooled by word_pooling"
     if key in ("class_weights", "focal_gamma", "label_smoothing_factor") and kinds <= {"value", "values"}:
         return "without a task of classes or labels"
     if key in ("focal_gamma", "label_smoothing_factor") and kinds <= {"value", "values"} | learnt_as_number:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,8 +23,7 @@ def training_losses(
             dropout masks ``(samples, rows, width)``, and the loss is the mean over them.
         labels, scale: as of ``HeadKind.losses``.
     """
-    *masks, _, _ = outputs.shape
-    if masks:
+    if outputs.ndim > kind.axes:
         of_mask = partial(training_losses, kind, scale=scale, options=options, rdrop_alpha=rdrop_alpha)
         return torch.stack([of_mask(each, labels) for each in outputs]).mean(dim=0)
     plain = partial(kind.losses, labels=labels, scale=scale, options=options)
@@ -35,3 +36,14 @@ def training_losses(
 def duplicate_rows(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """``(rows, ...)`` tensors to ``(2 * rows, ...)``, so that one forward pass has two dropout masks for each row."""
     return {name: torch.cat([values, values]) for name, values in inputs.items()}
+
+
+def step_weights(batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Task to what the sum of its row losses over an optimizer step's batches, as of ``TaskRows``, is divided by.
+
+    That gives the mean over the task's rows, times the task's share of the batches.
+    """
+    of_task: dict[str, list[float]] = {}
+    for batch in batches:
+        of_task.setdefault(batch["task"], []).append(batch["weight_sum"])
+    return {task: sum(own) * len(batches) / len(own) for task, own in of_task.items()}

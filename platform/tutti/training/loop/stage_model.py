@@ -77,6 +77,8 @@ def _first_model(
         dropout=options.head_dropout,
         dropout_samples=options.head_dropout_samples,
         ordered=options.ordered_head,
+        tags=options.tag_head,
+        word_pooling=options.word_pooling or ("last" if is_decoder(encoder.config) else "first"),
     )
     with machine_faults(ValueError):
         if options.reinit_layers:

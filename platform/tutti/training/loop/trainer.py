@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from transformers import ProgressCallback, TrainingArguments
 
 from tutti.config.training import TrainingOptions
-from tutti.data.batches import WIDTHS, BatchPlan, BatchRows, TaskBatchSampler, TaskLoader, TaskRows, step_weights
+from tutti.data.batches import WIDTHS, BatchPlan, BatchRows, TaskBatchSampler, TaskLoader, TaskRows
 from tutti.data.encode import EncodedPart
 from tutti.errors import Fault, TrialError
 from tutti.modeling.kinds.protocol import HeadKind, LossOptions
@@ -22,7 +22,7 @@ from tutti.tasks.task import Task
 from tutti.training.keys.arguments import machine_faults
 from tutti.training.keys.schedules import EVALUATED, schedule_of, schedule_settings
 from tutti.training.loop.hooks import TrainerHooks
-from tutti.training.loop.losses import duplicate_rows, training_losses
+from tutti.training.loop.losses import duplicate_rows, step_weights, training_losses
 from tutti.training.loop.meter import Meter
 from tutti.training.machine.one_device import OneDeviceTrainer
 from tutti.training.machine.packed import pack

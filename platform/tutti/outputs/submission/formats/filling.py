@@ -79,7 +79,7 @@ class Sample:
             return Filling(self._wanted(task), self._outputs(task))
         if task.kind.exclusive:
             return self._of_class(task)
-        if task.kind.generative:
+        if task.kind.generative or task.kind.sequential:
             return Filling()
         if not task.kind.probabilistic:
             return self._of_number(task)

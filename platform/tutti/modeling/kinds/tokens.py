@@ -1,0 +1,81 @@
+"""The heads of tags: logits for each word or character, alone or in a chain."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, kl_div
+
+from tutti.modeling.crf import marginals, negative_log_likelihood
+from tutti.modeling.kinds.protocol import LossOptions
+
+
+class TokensHead:
+    """Logits ``(rows, units, tags)``, 0 for units that a row does not have; the loss is the mean cross-entropy.
+
+    Rows are weighted by their number of units, so that all units count the same: see ``EncodedPart.weights``.
+    """
+
+    axes: ClassVar[int] = 3
+    standardized: ClassVar[bool] = False
+    uncertainty: ClassVar[float] = 1.0
+
+    def width(self, outputs: int) -> int:
+        return outputs
+
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
+        return head.softmax(dim=-1).masked_fill(~_present(head), float("nan"))
+
+    def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:
+        """``(rows, units, tags)`` logits and ``(rows, units)`` tags, below 0 where none is known."""
+        flat, known = head.transpose(1, 2), (labels >= 0).sum(dim=1).clamp(min=1)
+        masked = labels.long().clamp(min=-1)
+        smoothing, gamma = options.smoothing, options.focal_gamma
+        losses = cross_entropy(flat, masked, reduction="none", ignore_index=-1, label_smoothing=smoothing)
+        if gamma:
+            likely = cross_entropy(flat, masked, reduction="none", ignore_index=-1)
+            losses = losses * (1 - (-likely).exp()).clamp(min=1e-8) ** gamma
+        return losses.sum(dim=1) / known
+
+    def balanced(self, labels: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows weigh as the mean over their units of the inverse square root of the tag's frequency: rows with rare
+        entities weigh more. The weights' mean is unchanged.
+        """
+        known = labels >= 0
+        counts = np.bincount(labels[known])
+        of_tags = np.where(known, (1 / np.sqrt(np.maximum(counts, 1)))[np.maximum(labels, 0)], 0.0)
+        factors = of_tags.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+        heavier = weights * factors
+        return (heavier * (weights.sum(dtype=np.float64) / max(heavier.sum(), 1e-12))).astype(np.float32), labels
+
+    def divergences(self, first: Tensor, second: Tensor, *, scale: Tensor) -> Tensor:
+        """The mean over units of both Kullback-Leibler divergences."""
+        units = _present(first)[..., 0].sum(dim=1).clamp(min=1)
+        first, second = first.log_softmax(dim=-1), second.log_softmax(dim=-1)
+        forward = kl_div(first, second, reduction="none", log_target=True).sum(dim=(1, 2))
+        backward = kl_div(second, first, reduction="none", log_target=True).sum(dim=(1, 2))
+        return (forward + backward) / 2 / units
+
+
+class ChainHead(TokensHead):
+    """Scores of a linear chain, whose transitions are the head's ``scale``; probabilities are their marginals."""
+
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
+        present = _present(head)
+        probabilities = marginals(head, present[..., 0].sum(dim=1), scale)
+        return probabilities.masked_fill(~present, float("nan"))
+
+    def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:
+        """The negative log-likelihood of a row's tags, divided by their number; label smoothing has no part in it."""
+        lengths = _present(head)[..., 0].sum(dim=1)
+        with torch.autocast(head.device.type, enabled=False):
+            losses = negative_log_likelihood(head.float(), labels.long(), lengths, scale.float())
+        return losses / (labels >= 0).sum(dim=1).clamp(min=1)
+
+
+def _present(head: Tensor) -> Tensor:
+    """``(rows, units, 1)`` bool: the head gives exactly 0 for units that a row does not have."""
+    return (head != 0).any(dim=-1, keepdim=True)

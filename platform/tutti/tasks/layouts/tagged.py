@@ -1,0 +1,300 @@
+"""The layout ``tokens``: words or characters with tags, line by line, or rows of JSON with tags or marked spans."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pandas import DataFrame
+
+from tutti.errors import Fault, TaskFileError, counted
+from tutti.files import write_whole
+from tutti.tasks.layouts.hub import Hub
+from tutti.tasks.layouts.packed import unpacked_name
+from tutti.tasks.layouts.reading import CellCheck, FileSource, cell_text, checked_frame, raise_any
+from tutti.tasks.layouts.table import Table, column_names, table_blocks
+from tutti.tasks.layouts.tabs import lines_of
+from tutti.tasks.layouts.token_rows import Read, Style, Unfit, read_row
+from tutti.tasks.units import units_of
+
+TEXTS = ("tokens", "words", "text", "full_text", "sentence")
+LABELS = ("tags", "ner_tags", "labels", "spans", "entities", "label", "annotations")
+_TELL = {
+    "misplaced": "{} that go on where no entity of their type has begun: each begins one",
+    "overlap": "{} that overlap an earlier one: they are left out, since a word has one tag",
+    "extended": "{} that begin or end within a word: they mark the whole word",
+    "spaces": "{} of white space alone: they are left out",
+}
+_TABLES = (".csv", ".jsonl", ".json", ".parquet", ".xlsx")
+_WHAT = {"misplaced": "tag", "overlap": "span", "extended": "span", "spaces": "span"}
+
+Cells = tuple[int, str | None, Any, Any]
+"""A row: its place in the file, its id if it has one, its text or words, and its labels, which may be None."""
+
+
+@dataclass(frozen=True)
+class Tagged(FileSource):
+    """The layout described by the module.
+
+    Files whose suffix is none of a table's have a word a line, with its tag in another column, and an empty line after
+    each row (CoNLL). Columns are separated by tabs, or by spaces where a line has no tab.
+
+    Attributes:
+        unit: as of ``tutti.tasks.units``.
+        text, label: columns, or of lines their numbers from 1; None for the first and the last, or of tables for the
+            first of ``TEXTS`` and ``LABELS`` that there is.
+        id: a column of tables; None for ``id`` where there is one, and otherwise for numbers from 0.
+        dataset, subset: as of ``Hub``, whose splits are then the sources; None for files.
+    """
+
+    unit: str = "word"
+    text: str | None = None
+    label: str | None = None
+    id: str | None = None
+    dataset: str | None = None
+    subset: str | None = None
+
+    @cached_property
+    def _hub(self) -> Hub | None:
+        if self.dataset is None:
+            return None
+        return Hub(self.dataset, self.subset, Table(text=self.text or TEXTS[0], label=self.label or LABELS[1]))
+
+    def origin(self, source: str) -> str:
+        return source if self._hub is None else self._hub.origin(source)
+
+    def fingerprint(self, source: str) -> str:
+        if self._hub is None:
+            return super().fingerprint(source)
+        data = self._hub.loaded(source)
+        digest = hashlib.sha256(json.dumps(self._tag_names(source)).encode())
+        names = [name for name in (self._column(data.column_names, "text"), self._label(data.column_names)) if name]
+        for row in data.select_columns(names):
+            digest.update(json.dumps(row, default=str).encode())
+        return digest.hexdigest()
+
+    def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
+        return next(self._frames(source, None, labelled=labelled, check=check))
+
+    def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
+        yield from self._frames(source, rows, labelled=False, check=None)
+
+    def notices(self, source: str) -> tuple[str, ...]:
+        odd: Counter[str] = Counter()
+        for cells, unit in self._blocks(source, None):
+            for place, _, text, labels in cells:
+                if labels is not None:
+                    odd.update(self._read(source, unit, place, text, labels, labelled=True).odd)
+        return tuple(
+            f"{self.origin(source)} has {_TELL[key].format(counted(count, _WHAT[key]))}"
+            for key, count in odd.items()
+            if count
+        )
+
+    def write(self, rows: DataFrame, path: Path) -> None:
+        """Writes JSON Lines with a tag for each unit, which ``read`` takes as they are; null for one not known."""
+        lines = []
+        for name, text, label in rows[["id", "text", "label"]].itertuples(index=False):
+            units = {"text": text} if self.unit == "piece" else {"tokens": units_of(text, self.unit)}
+            row = {"id": name, **units, "tags": json.loads(label)}
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        write_whole(path, "".join(lines))
+
+    def tagged(self, source: str, tags: Sequence[Sequence[str]], *, like: str) -> tuple[str, bytes]:
+        """A file to predict with its tags, written as labels are in the file ``like``: its suffix and its content.
+
+        Args:
+            tags: of O, B and I, for each unit of each row.
+        """
+        labels = [label for cells, _ in self._blocks(like, None) for *_, label in cells if label is not None]
+        style = Style.of(labels, self._tag_names(like))
+        if self._is_of_lines(source):
+            return ".conll", self._tagged_lines(source, tags, style)
+        label, lines = self._label_name(like), []
+        for row, own in zip(self._objects(source), tags, strict=True):
+            text = self._read(source, "row", 0, row[self._column(row, "text") or ""], None, labelled=False).text
+            item = {**row, label: style.written(text, self.unit, own)}
+            lines.append(json.dumps(item, ensure_ascii=False, default=str) + "\n")
+        return ".jsonl", "".join(lines).encode()
+
+    def _tagged_lines(self, source: str, tags: Sequence[Sequence[str]], style: Style) -> bytes:
+        written, rows, place = [], iter(tags), 0
+        own: list[str] = []
+        for line in lines_of(source):
+            if _is_between(line):
+                own, place = [], 0
+            else:
+                if not place:
+                    own = style.written("", self.unit, next(rows))
+                line = f"{line}{'' if line.endswith(chr(9)) else _separator(line)}{own[place]}"
+                place += 1
+            written.append(f"{line}\n")
+        return "".join(written).encode()
+
+    def _frames(
+        self, source: str, limit: int | None, *, labelled: bool, check: CellCheck | None
+    ) -> Iterator[DataFrame]:
+        first, origin = 0, self.origin(source)
+        for cells, unit in self._blocks(source, limit):
+            faults: list[Fault] = []
+            columns: dict[str, list[str]] = {"id": [], "text": [], **({"label": []} if labelled else {})}
+            for number, (place, name, text, labels) in enumerate(cells, start=first):
+                try:
+                    row = self._read(source, unit, place, text, labels, labelled=labelled)
+                except TaskFileError as error:
+                    faults += error.faults
+                    continue
+                columns["id"].append(str(number) if name is None else name)
+                columns["text"].append(row.text)
+                if labelled:
+                    columns["label"].append(json.dumps(row.tags, ensure_ascii=False))
+            raise_any(faults, origin=origin)
+            places = [place for place, *_ in cells]
+            yield checked_frame(
+                columns, origin=origin, places=places, place=unit, faults=[], check=check, unique=limit is None
+            )
+            first += len(cells)
+
+    def _read(self, source: str, unit: str, place: int, text: Any, labels: Any, *, labelled: bool) -> Read:
+        try:
+            if labelled and labels is None:
+                raise Unfit("have labels", "none", "name their column as `columns: {label: NAME}`")
+            return read_row(text, labels, unit=self.unit, labelled=labelled, names=self._tag_names(source))
+        except Unfit as error:
+            raise TaskFileError(Fault(f"{self.origin(source)}, {unit} {place}", *error.args)) from error
+
+    def _blocks(self, source: str, limit: int | None) -> Iterator[tuple[list[Cells], str]]:
+        """Blocks of so many rows, or one of all, and the unit of their places."""
+        if self._is_of_lines(source):
+            rows = self._rows_of_lines(source)
+            block: list[Cells] = []
+            for row in rows:
+                block.append(row)
+                if len(block) == limit:
+                    yield block, "line"
+                    block = []
+            if block or limit is None:
+                yield block, "line"
+            return
+        for table, places, unit in self._tables(source, limit):
+            text, label = self._column(table, "text"), self._label(table)
+            if text is None:
+                rule = f"have the column {self.text!r}" if self.text else f"have one of the columns {', '.join(TEXTS)}"
+                got = f"the columns {', '.join(table) or 'none'}"
+                raise TaskFileError(Fault(self.origin(source), rule, got, "name the column as `columns: {text: NAME}`"))
+            name = self.id or ("id" if "id" in table else None)
+            ids = [None] * len(places) if name not in table else [cell_text(cell) for cell in table[name]]
+            labels = table[label] if label else [None] * len(places)
+            yield list(zip(places, ids, table[text], labels, strict=True)), unit
+
+    def _tables(self, source: str, limit: int | None) -> Iterator[Any]:
+        if self._hub is None:
+            wanted = {*TEXTS, *LABELS, "id", *filter(None, (self.text, self.label, self.id))}
+            yield from table_blocks(source, limit, wanted=wanted)
+            return
+        data = self._hub.loaded(source)
+        for start in range(0, max(len(data), 1), limit or max(len(data), 1)):
+            part = data[start : start + (limit or len(data))]
+            yield part, list(range(start + 1, start + 1 + len(next(iter(part.values()), [])))), "row"
+
+    def _objects(self, source: str) -> Iterator[dict[str, Any]]:
+        if self._hub is not None:
+            yield from self._hub.loaded(source)
+            return
+        names = {*column_names(source)}
+        for table, places, _ in table_blocks(source, None, wanted=names):
+            for index in range(len(places)):
+                yield {name: cells[index] for name, cells in table.items() if cells}
+
+    def _rows_of_lines(self, source: str) -> Iterator[Cells]:
+        words: list[str] = []
+        tags: list[str] = []
+        first = 0
+        for number, line in enumerate([*lines_of(source), ""], start=1):
+            if _is_between(line):
+                if words:
+                    yield first, None, words, tags if len(tags) == len(words) else None
+                words, tags = [], []
+                continue
+            cells = line.split("\t") if "\t" in line else line.split()
+            if not words:
+                first = number
+            words.append(self._cell(cells, self.text, 0, source, number) or " ")
+            if len(cells) > 1:
+                tags.append(self._cell(cells, self.label, -1, source, number))
+            if len(tags) not in (0, len(words)):
+                rule, got = "have a tag beside each word of a row, or beside none", "one without"
+                raise TaskFileError(Fault(f"{source}, line {number}", rule, got, "correct the line"))
+
+    def _cell(self, cells: Sequence[str], column: str | None, default: int, source: str, line: int) -> str:
+        if column is None:
+            return cells[default]
+        if not column.isdecimal() or not 1 <= int(column) <= len(cells):
+            rule, got = f"have the column {column!r}, whose number counts from 1", f"{len(cells)} columns"
+            raise TaskFileError(Fault(f"{source}, line {line}", rule, got, "correct `columns:`"))
+        return cells[int(column) - 1]
+
+    def _is_of_lines(self, source: str) -> bool:
+        return self._hub is None and is_of_lines(source)
+
+    def _column(self, table: Any, what: str) -> str | None:
+        named, known = (self.text, TEXTS) if what == "text" else (self.label, LABELS)
+        if named is not None and named in table:
+            return named
+        return next((name for name in known if name in table), None)
+
+    def _label(self, table: Any) -> str | None:
+        text, label = self._column(table, "text"), self._column(table, "label")
+        return None if label == text else label
+
+    def _label_name(self, source: str) -> str:
+        if self._is_of_lines(source):
+            return LABELS[0]
+        table = next(self._tables(source, 1))[0]
+        return self._label(table) or LABELS[0]
+
+    def _tag_names(self, source: str) -> list[str] | None:
+        """The names of tags that a data set has as numbers."""
+        if self._hub is None:
+            return None
+        data = self._hub.loaded(source)
+        label = self._label(data.column_names)
+        inner = getattr(data.features[label], "feature", None) if label else None
+        return getattr(inner, "names", None)
+
+
+def is_of_lines(source: str) -> bool:
+    """Whether a file has a word a line, as its suffix tells."""
+    return Path(unpacked_name(source)).suffix.lower() not in _TABLES
+
+
+def natural_unit(source: str, column: str | None) -> str:
+    """The unit of a file whose study does not say it: pieces of running text where the first row has such.
+
+    A file that cannot be read is told when it is.
+    """
+    if is_of_lines(source):
+        return "word"
+    wanted = {*TEXTS, *filter(None, (column,))}
+    try:
+        table = next(table_blocks(source, 1, wanted=wanted))[0]
+    except (TaskFileError, StopIteration):
+        return "word"
+    name = next((name for name in (column, *TEXTS) if name in table), None)
+    first = table[name][0] if name is not None and len(table[name]) else []
+    return "piece" if isinstance(first, str) and not first.startswith("[") else "word"
+
+
+def _is_between(line: str) -> bool:
+    """Whether a line stands between rows: an empty one, or where a document begins."""
+    return not line.strip() or line.startswith("-DOCSTART-")
+
+
+def _separator(line: str) -> str:
+    return " " if "\t" not in line and " " in line else "\t"

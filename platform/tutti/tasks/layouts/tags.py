@@ -1,0 +1,141 @@
+"""Schemes of tags: what files write before the type of an entity, to O, B and I and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tutti.tasks.kinds.entities import OUTSIDE, entities_of, repaired
+
+_PREFIXED = re.compile(r"([BIMESLU])(?:[-_](.+))?", re.DOTALL)
+_ROLES: Mapping[str, str] = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
+"""What each prefix says."""
+
+NO_TYPE = "entity"
+"""The type of entities in files that tell none."""
+
+
+def plain_tags(tags: Sequence[str | None]) -> list[str | None]:
+    """Tags of any scheme as O, B and I, each entity beginning with B; None, for one that is not known, stays.
+
+    Tags without a prefix are types themselves: neighbours of one type are one entity. A tag that goes on where no
+    entity of its type has begun begins one, and none goes on after E or S, as seqeval's default rule has it.
+
+    >>> plain_tags(["B-LOC", "E-LOC", "O", "S-PER", "I-PER"])
+    ['B-LOC', 'I-LOC', 'O', 'B-PER', 'B-PER']
+    """
+    plain: list[str | None] = []
+    before, ended = "", True
+    for tag in tags:
+        if tag is None or tag in (OUTSIDE, ""):
+            plain.append(None if tag is None else OUTSIDE)
+            before, ended = "", True
+            continue
+        role, name = _role_and_type(tag)
+        begins = role in "BS" or ended or name != before
+        plain.append(f"{'B' if begins else 'I'}-{name}")
+        before, ended = name, role in "ES"
+    return plain
+
+
+def _role_and_type(tag: str) -> tuple[str, str]:
+    match = _PREFIXED.fullmatch(tag)
+    return (_ROLES[match[1]], match[2] or NO_TYPE) if match else ("I", tag)
+
+
+def misplaced(tags: Sequence[str | None]) -> int:
+    """How many tags go on where no entity of their type has begun."""
+    before, ended, count = "", True, 0
+    for tag in tags:
+        if tag is None or tag in (OUTSIDE, ""):
+            before, ended = "", True
+            continue
+        role, name = _role_and_type(tag)
+        count += bool(_PREFIXED.fullmatch(tag)) and role in "IE" and (ended or name != before)
+        before, ended = name, role in "ES"
+    return count
+
+
+def scheme_of(tags: Iterable[str]) -> str:
+    """The letters of a scheme, such as ``BI`` or ``BMES``; empty where tags have no prefixes.
+
+    The first letter begins an entity, the last ones end it and are it alone; ``BI`` alone tells no ends.
+    """
+    seen = {tag for tag in tags if tag not in ("", OUTSIDE)}
+    matches = [_PREFIXED.fullmatch(tag) for tag in seen]
+    if not all(matches):
+        return ""
+    letters = {match[1] for match in matches if match}
+    if not letters & set("ESLU"):
+        return "BI"
+    inner = "M" if "M" in letters else "I"
+    return f"B{inner}" + ("LU" if letters & set("LU") else "ES")
+
+
+def in_scheme(tags: Sequence[str], scheme: str, *, types: bool = True) -> list[str]:
+    """O, B and I as tags of a scheme; the inverse of ``plain_tags``, apart from what that repairs.
+
+    Args:
+        types: whether the tags have types.
+    """
+    written = []
+    for place, tag in enumerate(tags):
+        if tag == OUTSIDE:
+            written.append(OUTSIDE)
+            continue
+        role, name = tag.split("-", 1)
+        goes_on = place + 1 < len(tags) and tags[place + 1] == f"I-{name}"
+        if not scheme:
+            written.append(name)
+            continue
+        letter = scheme[0] if role == "B" else scheme[1]
+        if len(scheme) > 2 and not goes_on:
+            letter = scheme[3] if role == "B" else scheme[2]
+        written.append(f"{letter}-{name}" if types else letter)
+    return written
+
+
+def tags_of_spans(
+    units: np.ndarray, spans: Sequence[tuple[int, int, str]], length: int
+) -> tuple[list[str], dict[str, int]]:
+    """The tags of units that spans of characters mark, and how many spans have what notices tell.
+
+    A span marks every unit that it overlaps. One that overlaps another before it is left out.
+
+    Args:
+        units: ``(units, 2)``, where each begins and ends.
+        spans: begin, end (the character after the last) and type, within the text.
+        length: of the text.
+
+    Raises:
+        ValueError: where a span lies outside of the text, or marks nothing.
+    """
+    tags, notices = [OUTSIDE] * len(units), {"overlap": 0, "extended": 0, "spaces": 0}
+    for start, end, name in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if not 0 <= start < end <= length:
+            raise ValueError(f"{start} to {end} of {length} characters")
+        first = int(np.searchsorted(units[:, 1], start, side="right"))
+        last = int(np.searchsorted(units[:, 0], end, side="left"))
+        if first >= last:
+            notices["spaces"] += 1
+            continue
+        if any(tag != OUTSIDE for tag in tags[first:last]):
+            notices["overlap"] += 1
+            continue
+        notices["extended"] += bool(units[first, 0] < start or units[last - 1, 1] > end)
+        tags[first:last] = [f"B-{name}", *[f"I-{name}"] * (last - first - 1)]
+    return tags, notices
+
+
+def spans_of_tags(units: np.ndarray, tags: Sequence[str]) -> list[tuple[int, int, str]]:
+    """Begin, end and type of each entity in characters; the inverse of ``tags_of_spans``."""
+    types = sorted({tag[2:] for tag in tags if tag != OUTSIDE})
+    index = {name: 2 * number + 1 for number, name in enumerate(types)}
+    numbers = [0 if tag == OUTSIDE else index[tag[2:]] + (tag[0] == "I") for tag in tags]
+    found = entities_of(repaired(np.array([numbers], dtype=np.int64).reshape(1, -1)))
+    return [
+        (int(units[start, 0]), int(units[end - 1, 1]), types[kind])
+        for start, end, kind in zip(found.start, found.end, found.type, strict=True)
+    ]

@@ -1,0 +1,209 @@
+"""Rows of words with tags, and of texts with marked spans, as files have them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from tutti.tasks.layouts.tags import in_scheme, misplaced, plain_tags, scheme_of, spans_of_tags, tags_of_spans
+from tutti.tasks.units import joined, spans_of
+
+_SHOWN = 60  # characters of a value in a message
+_STARTS, _ENDS = ("start", "start_offset", "begin"), ("end", "end_offset", "stop")
+_TYPES = ("label", "labels", "type", "entity", "entity_group", "tag")
+Form = Literal["tags", "lists", "objects", "nested"]
+"""How labels are written: a tag for each unit, or spans as ``[start, end, type]``, as objects with these keys, or as
+``{type: {text: [[start, end], ...]}}`` with the last character in place of the end, as CLUENER has them."""
+
+
+class Unfit(ValueError):
+    """A row that cannot be read: the rule, what it is instead, and the remedy."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A row as it was read.
+
+    Attributes:
+        text: its units in the way of ``tutti.tasks.units``.
+        tags: of O, B and I; None where the row is to be predicted, and for a tag that is not known.
+        odd: how often what notices tell occurred.
+    """
+
+    text: str
+    tags: list[str | None] | None = None
+    odd: Counter[str] = field(default_factory=Counter)
+
+
+def read_row(text_cell: Any, label_cell: Any, *, unit: str, labelled: bool, names: Sequence[str] | None = None) -> Read:
+    """The row of a cell with a text or a list of words, and one with its labels.
+
+    Args:
+        names: of tags that are written as numbers.
+
+    Raises:
+        Unfit: where it cannot be read.
+    """
+    text = _text(text_cell, unit)
+    if not labelled:
+        return Read(text)
+    units, labels = spans_of(text, unit), _decoded(label_cell)
+    if form_of(labels) == "tags":
+        if isinstance(labels, str):
+            labels = labels.split()
+        if len(labels) != len(units):
+            what = {"word": "word", "character": "character", "piece": "word or sign"}[unit]
+            raise Unfit(f"have a tag for each {what}", f"{len(labels)} tags for {len(units)}", "correct the row")
+        tags = [_named(tag, names) for tag in labels]
+        plain = plain_tags(tags)
+        return Read(text, plain, Counter({"misplaced": misplaced(tags)}))
+    spans = _spans(labels)
+    try:
+        marked, odd = tags_of_spans(units, spans, len(text))
+    except ValueError as error:
+        rule = "have spans within the text, the end after the start"
+        raise Unfit(rule, str(error), "correct the offsets, which count characters from 0") from error
+    return Read(text, [*marked], Counter(odd))
+
+
+def _text(cell: Any, unit: str) -> str:
+    if isinstance(cell, str) and cell.startswith("[") and unit != "piece":
+        cell = _decoded(cell)
+    if isinstance(cell, str):
+        return cell
+    if not isinstance(cell, list | tuple) or not all(isinstance(one, str) for one in cell):
+        raise Unfit("have a text, or a list of words", _shown(cell), "name the column that has them")
+    if unit == "character" and (long := next((one for one in cell if len(one) != 1), None)) is not None:
+        raise Unfit("list single characters, as `unit: character` says", _shown(long), "set `unit: word`")
+    text = joined(list(cell), unit)
+    if unit == "piece" and len(spans_of(text, unit)) != len(cell):
+        raise Unfit("have running text, as the first row of the training file has", "a list", "set `unit: word`")
+    return text
+
+
+def _decoded(cell: Any) -> Any:
+    """A cell that holds a list or object, which files of plain cells have as JSON."""
+    if not isinstance(cell, str) or not cell.lstrip().startswith(("[", "{")):
+        return [] if cell is None or cell == "" else cell
+    try:
+        return json.loads(cell)
+    except ValueError as error:
+        raise Unfit("be JSON", str(error), "correct the row") from error
+
+
+def _named(tag: Any, names: Sequence[str] | None) -> str | None:
+    if isinstance(tag, int) and names is not None and 0 <= tag < len(names):
+        return names[tag]
+    if tag is not None and not isinstance(tag, str):
+        raise Unfit("have the names of tags", _shown(tag), "write the names in place of numbers")
+    return tag
+
+
+def form_of(labels: Any) -> Form:
+    """How the labels of a row are written."""
+    if isinstance(labels, Mapping):
+        return "nested"
+    if isinstance(labels, str) or not isinstance(labels, list | tuple):
+        return "tags"
+    first: Any = next(iter(labels), [])
+    if isinstance(first, Mapping):
+        return "objects"
+    return "lists" if isinstance(first, list | tuple) else "tags"
+
+
+def _spans(labels: Any) -> list[tuple[int, int, str]]:
+    if isinstance(labels, Mapping):
+        nested = ((name, places) for name, of_type in labels.items() for places in _places(of_type))
+        return [_span(place[0], place[1] + 1, name) for name, place in nested]
+    spans = []
+    for one in labels:
+        if isinstance(one, Mapping):
+            start, end, name = (_first(one, keys) for keys in (_STARTS, _ENDS, _TYPES))
+            name = name[0] if isinstance(name, list) and len(name) == 1 else name
+            spans.append(_span(start, end, name))
+        elif isinstance(one, list | tuple) and len(one) == 3:
+            spans.append(_span(*one))
+        else:
+            raise Unfit("have spans as [start, end, type]", _shown(one), "correct the row")
+    return spans
+
+
+def _places(of_type: Any) -> list[Any]:
+    places = list(of_type.values()) if isinstance(of_type, Mapping) else [of_type]
+    found = [place for each in places for place in (each if isinstance(each, list) else [None])]
+    if not all(isinstance(place, list | tuple) and len(place) == 2 for place in found):
+        raise Unfit("have spans as {type: {text: [[first, last], ...]}}", _shown(of_type), "correct the row")
+    return found
+
+
+def _first(row: Mapping[str, Any], keys: Sequence[str]) -> Any:
+    return next((row[key] for key in keys if key in row), None)
+
+
+def _span(start: Any, end: Any, name: Any) -> tuple[int, int, str]:
+    if type(start) is not int or type(end) is not int or not isinstance(name, str) or not name:
+        got = _shown([start, end, name])
+        raise Unfit("have spans of a start and an end, whole numbers, and one type", got, "correct the row")
+    return start, end, name
+
+
+@dataclass(frozen=True)
+class Style:
+    """How the labels of a training file are written, so that predictions are written alike.
+
+    Attributes:
+        form: of a row's labels.
+        scheme: of tags, as of ``scheme_of``.
+        typed: whether tags have types.
+        keys: of objects: those of start, end and type.
+        listed: of objects: whether the type is a list of one.
+    """
+
+    form: Form = "tags"
+    scheme: str = "BI"
+    typed: bool = True
+    keys: tuple[str, str, str] = ("start", "end", "label")
+    listed: bool = False
+
+    @classmethod
+    def of(cls, rows: Sequence[Any], names: Sequence[str] | None = None) -> Style:
+        """The style of label cells, of which some may be empty."""
+        decoded = [_decoded(row) for row in rows]
+        filled = [row for row in decoded if row]
+        form = form_of(filled[0]) if filled else "tags"
+        if form == "tags":
+            written = (row.split() if isinstance(row, str) else row for row in filled)
+            tags = {_named(tag, names) or "O" for row in written for tag in row} - {"O"}
+            scheme = scheme_of(tags)
+            return cls(scheme=scheme, typed=not scheme or any(len(tag) > 1 for tag in tags))
+        if form != "objects":
+            return cls(form=form)
+        one = filled[0][0]
+        keys = [next((key for key in of_part if key in one), of_part[0]) for of_part in (_STARTS, _ENDS, _TYPES)]
+        return cls(form=form, keys=(keys[0], keys[1], keys[2]), listed=isinstance(one.get(keys[2]), list))
+
+    def written(self, text: str, unit: str, tags: Sequence[str]) -> Any:
+        """A row's labels, from tags of O, B and I."""
+        if self.form == "tags":
+            return in_scheme(tags, self.scheme, types=self.typed)
+        units: np.ndarray = spans_of(text, unit)
+        spans = spans_of_tags(units, tags)
+        if self.form == "lists":
+            return [list(span) for span in spans]
+        if self.form == "objects":
+            start, end, name = self.keys
+            return [{start: a, end: b, name: [kind] if self.listed else kind} for a, b, kind in spans]
+        nested: dict[str, dict[str, list[list[int]]]] = {}
+        for first, last, kind in spans:
+            nested.setdefault(kind, {}).setdefault(text[first:last], []).append([first, last - 1])
+        return nested
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -1,0 +1,66 @@
+"""Metrics of tags, by the entities that they mark.
+
+Labels and predictions are ``(rows, units)`` of tags as in ``tutti.tasks.kinds.entities``. Units whose label is not
+known, below 0, do not count. Both rules of seqeval, the default and the strict one, give the same here, since labels
+are repaired and decisions are tags of which each entity begins with B.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tutti.tasks.kinds.entities import entities_of
+
+
+def entity_f_score(labels: np.ndarray, tags: np.ndarray, *, outputs: int, beta: float, average: str) -> float:
+    """F-beta of entities, of which place and type must be right.
+
+    Args:
+        average: ``micro``, of all entities together, or ``macro``, the mean over types that occur in either.
+    """
+    true, found = entities_of(labels), entities_of(np.where(labels < 0, 0, tags))
+    types = outputs // 2
+    right = np.bincount(found.type[np.isin(found.keys, true.keys)], minlength=types)
+    return _averaged(right, _counts(found.type, types), _counts(true.type, types), beta, average)
+
+
+def tag_f_score(labels: np.ndarray, tags: np.ndarray, *, outputs: int, beta: float) -> float:
+    """F-beta of all tags other than O together, unit by unit, as some competitions on personal data count."""
+    known = labels >= 0
+    right = ((labels == tags) & (labels > 0)).sum()
+    return _averaged(right, (tags[known] > 0).sum(), (labels > 0).sum(), beta, "micro")
+
+
+def token_f_score(labels: np.ndarray, tags: np.ndarray, *, outputs: int, beta: float) -> float:
+    """F-beta of units by their types, whichever tag of its type each has; of characters that of marked characters."""
+    true, found = _types(labels), np.where(labels < 0, 0, _types(tags))
+    return _averaged(((true == found) & (true > 0)).sum(), (found > 0).sum(), (true > 0).sum(), beta, "micro")
+
+
+def token_jaccard(labels: np.ndarray, tags: np.ndarray, *, outputs: int) -> float:
+    """The mean over rows of the marked units that both share of those that either marks (Jaccard); 1 for none."""
+    true, found = _types(labels), np.where(labels < 0, 0, _types(tags))
+    shared, either = ((true == found) & (true > 0)).sum(axis=1), ((true > 0) | (found > 0)).sum(axis=1)
+    return float(np.where(either > 0, shared / np.maximum(either, 1), 1.0).mean()) if len(labels) else float("nan")
+
+
+def tag_accuracy(labels: np.ndarray, tags: np.ndarray, *, outputs: int) -> float:
+    """The share of units with the right tag."""
+    known = labels >= 0
+    return float((labels == tags)[known].mean()) if known.any() else float("nan")
+
+
+def _types(tags: np.ndarray) -> np.ndarray:
+    return np.where(tags > 0, (tags + 1) // 2, 0)
+
+
+def _counts(types: np.ndarray, number: int) -> np.ndarray:
+    return np.bincount(types, minlength=number)
+
+
+def _averaged(right: np.ndarray, found: np.ndarray, true: np.ndarray, beta: float, average: str) -> float:
+    if average == "micro":
+        right, found, true = (np.sum(each, keepdims=True).ravel() for each in (right, found, true))
+    below = beta**2 * true + found
+    scores = (1 + beta**2) * right[below > 0] / below[below > 0]
+    return float(scores.mean()) if len(scores) else 0.0
