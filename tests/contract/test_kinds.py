@@ -19,11 +19,13 @@ from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
 from tutti.bank.tables import from_parquet, to_parquet
 from tutti.config.load import load_study
+from tutti.config.metric_facts import FACTS
 from tutti.config.recipe import PseudoLabels, Recipe
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.ensembling.methods.registry import plain_vote
+from tutti.errors import StudyError
 from tutti.outputs.election.ensemble import write_ensemble
 from tutti.outputs.election.grade import read_labels
 from tutti.outputs.pictures import predictions_png
@@ -92,6 +94,12 @@ def texts(rng: np.random.Generator, rows: int) -> list[list[str]]:
     return [[" ".join(words[each] for each in rng.integers(4, size=rng.integers(1, 6)))] for _ in range(rows)]
 
 
+def tags(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    """Of rows of three words."""
+    marked = ("O O O", "B-PER I-PER O", "O B-LOC B-PER", "B-LOC O O", "O O B-LOC")
+    return [[marked[each]] for each in rng.integers(len(marked), size=rows)]
+
+
 EXAMPLES = {
     "classes": Example(("label",), "metric: macro_f1", classes),
     "ordered": Example(("label",), "metric: quadratic_kappa\n    ordered: true", grades),
@@ -102,6 +110,7 @@ EXAMPLES = {
     "values by correlation": Example(
         ("valence", "arousal"), "metric: pearson\n    columns: {values: [valence, arousal]}", numbers
     ),
+    "tokens": Example(("tags",), "metric: entity_f1", tags, "tokens"),
     "text": Example(("label",), "metric: rouge_l\n    columns: {text: text, label: label}", texts, "instructions"),
 }
 PROBABILITIES = {
@@ -143,9 +152,14 @@ def noisy(kind: str, truth: np.ndarray, outputs: int, rng: np.random.Generator) 
     if kind == "labels":
         logits = 2.4 * np.nan_to_num(truth, nan=0.5) - 1.8 + rng.normal(size=truth.shape)
         return (1 / (1 + np.exp(-logits))).astype(np.float32)
-    logits = 2 * np.eye(outputs)[truth] + rng.normal(size=(len(truth), outputs))
+    logits = 2 * np.eye(outputs)[truth] + rng.normal(size=(*truth.shape, outputs))
     shares = np.exp(logits)
-    return (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
+    return (shares / shares.sum(axis=-1, keepdims=True)).astype(np.float32)
+
+
+def write_answers(path: Path, columns: tuple[str, ...], labels: list[list[str]]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["id", *columns], *([f"test{row}", *cells] for row, cells in enumerate(labels))])
 
 
 def make(folder: Path, example: Example, more: str = "") -> Study:
@@ -155,10 +169,10 @@ def make(folder: Path, example: Example, more: str = "") -> Study:
     for part, rows in ROWS.items():
         write_table(folder / f"{part}.csv", example.columns, part, labels[part] if part == "train" else None, rows)
     answers = folder / "answers.csv"
-    with answers.open("w", newline="") as file:
-        csv.writer(file).writerows(
-            [["id", *example.columns], *([f"test{row}", *cells] for row, cells in enumerate(labels["test"]))]
-        )
+    if example.layout == "tokens":
+        write_table(answers, example.columns, "test", labels["test"], ROWS["test"])
+    else:
+        write_answers(answers, example.columns, labels["test"])
     (folder / "study.yaml").write_text(f"""
 study: kinds
 backbone: {folder}
@@ -256,7 +270,8 @@ def study_of(made, tmp_path) -> Callable[..., Study]:
 
 def test_every_kind_has_an_example():
     assert {name.split()[0] for name in EXAMPLES} == KINDS.keys()
-    assert PROBABILITIES.keys() == {name for name, kind in KINDS.items() if kind.probabilistic}
+    needing = {kind for facts in FACTS.values() if facts.needs == "probabilities" for kind in facts.kinds}
+    assert PROBABILITIES.keys() == needing
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -267,6 +282,8 @@ def test_a_submission_has_a_row_per_test_row_and_the_columns_of_its_kind(study_o
     header, *rows = submitted(study)
     assert header == ["id", *(study.task.names if study.task.kind_name in ("labels", "values") else ("label",))]
     assert [row[0] for row in rows] == [f"test{row}" for row in range(ROWS["test"])]
+    if study.task.kind.sequential:
+        rows = [[row[0], *row[1].split(" ")] for row in rows]
     allowed = {"labels": {"0", "1"}}.get(study.task.kind_name, {*study.task.names})
     cells = {cell for row in rows for cell in row[1:]}
     if study.task.kind_name != "text":
@@ -293,6 +310,10 @@ def test_where_the_metric_needs_probabilities_these_are_submitted(study_of, kind
 @pytest.mark.parametrize("labels", ["hard", "soft"])
 def test_pseudo_labels_come_back_as_extra_training_rows(study_of, kind, labels):
     study = study_of(kind)
+    if study.task.kind.sequential and labels == "soft":
+        with pytest.raises(StudyError, match=r"labels must be hard with tasks of tags"):
+            pseudo(study, PseudoLabels(select="all", labels=labels, max_drift=None))
+        return
     report = pseudo(study, PseudoLabels(select="all", labels=labels, max_drift=None))
     assert report.tasks[0].labelled == ROWS["pool"]
     back = trained_on(study, report.tasks[0].file, labels)
@@ -451,6 +472,10 @@ def test_new_rows_are_predicted_with_the_columns_of_their_kind(study_of, example
     table = TaskVote(study.task, {0: (0,)}).table(["a"] * len(outputs), [outputs])
     names, kind = study.task.names, study.task.kind_name
     decided = "labels" if kind == "labels" else "label"
+    if kind == "tokens":
+        assert table.column_names == ["id", "tags", "confidence"]
+        assert table["tags"].to_pylist() == study.task.kind.spell(study.task.kind.decide(outputs), names)
+        return
     if kind == "text":
         assert table.column_names == ["id", "text", "agreement"]
         assert table["text"].to_pylist() == outputs.tolist()

@@ -202,12 +202,16 @@ def judge(
     by_group, sizes = np.argsort(groups, kind="stable"), np.bincount(groups)
     starts = np.cumsum(sizes) - sizes
     resampled = np.empty(resamples)
+    summed = [score.of_row(labels, of_repeat) for of_repeat in decisions] if score.of_row else None
     for number in range(resamples):
         shares = np.maximum(rng.multinomial(count, counts / count), 1)
         chosen = order[np.repeat(begins, shares) + rng.integers(np.repeat(counts, shares))]
         lengths = sizes[chosen]
         places = np.arange(lengths.sum()) + np.repeat(starts[chosen] - np.cumsum(lengths) + lengths, lengths)
         drawn = by_group[places]  # all rows of each chosen group
+        if summed is not None and score.of_sums is not None and not mistaken:
+            resampled[number] = score.of_sums(summed[number % len(decisions)][drawn].sum(axis=0))
+            continue
         resample = decisions[number % len(decisions), drawn]
         if mistaken:
             wrong = np.repeat(rng.random(len(chosen)) < _EXTRA_WRONG / (count + 2 * _EXTRA_WRONG), lengths)

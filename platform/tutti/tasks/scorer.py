@@ -22,6 +22,7 @@ class Scorer:
         function: takes labels, and decisions or outputs of the same rows; higher is better.
         decides: whether ``function`` takes decisions, or texts; otherwise it takes the outputs themselves.
         scale_free: whether the score stays the same if all predictions are scaled and shifted alike.
+        of_row, of_sums: as of ``Metric``.
         tuner: finds the decisions at which a model alone is scored, for kinds that are ``tuned_alone``.
     """
 
@@ -30,6 +31,8 @@ class Scorer:
     decides: bool = True
     scale_free: bool = False
     tuner: Tuner | None = None
+    of_row: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    of_sums: Callable[[np.ndarray], float] | None = None
 
     @classmethod
     def of(cls, task: Task, metric: Metric | None = None) -> Scorer:
@@ -38,7 +41,16 @@ class Scorer:
         function = partial(metric.score, outputs=task.outputs)
         decides = metric.needs in ("decisions", "texts")
         tuner = tuner_of(task, metric) if task.kind.tuned_alone else None
-        return cls(task.kind, function, decides=decides, scale_free=metric.scale_free, tuner=tuner)
+        of_row = partial(metric.of_row, outputs=task.outputs) if metric.of_row else None
+        return cls(
+            task.kind,
+            function,
+            decides=decides,
+            scale_free=metric.scale_free,
+            tuner=tuner,
+            of_row=of_row,
+            of_sums=metric.of_sums,
+        )
 
     def judged(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
         """What is scored of outputs, with any further axes in front: decisions, or the outputs themselves."""

@@ -18,8 +18,9 @@ class RankAverage:
     """The mean of ranks, for members with different confidence or scale.
 
     Classes: each member ranks a row's classes, or a unit's tags, by probability (Borda count; equal ones share their
-    mean rank). The mean ranks are normalized to sum to 1, and the mean probability breaks ties. The result is not a probability: with many
-    classes it is at most ``2 / classes`` even if all members agree, and with two classes it is a majority vote.
+    mean rank). The mean ranks are normalized to sum to 1, and the mean probability breaks ties. The result is not a
+    probability: with many classes it is at most ``2 / classes`` even if all members agree, and with two classes it is a
+    majority vote.
 
     Other outputs: each one is ranked among the member's outputs for the fitted rows, and the mean rank is mapped back:
     values to the label of that rank, probabilities of labels to the mean probability of that rank. What lies outside

@@ -58,7 +58,9 @@ def read_labels(
         TaskFileError: if the file cannot be read, or a label of a regression is not a number.
         SubmissionError: if a test row has no label, an unknown one, or another text.
     """
-    found = _layout_of(source, layout, () if task.kind.exclusive else task.names)
+    found = layout
+    if not task.kind.sequential:  # whose labels go with the words of a row
+        found = _layout_of(source, layout, () if task.kind.exclusive else task.names)
     try:
         rows = _read_rows(found, source, expected["id"], check=task.kind.cell_fault)
     except TaskFileError as error:

@@ -26,10 +26,10 @@ from tutti.tasks.units import units_of
 TEXTS = ("tokens", "words", "text", "full_text", "sentence")
 LABELS = ("tags", "ner_tags", "labels", "spans", "entities", "label", "annotations")
 _TELL = {
-    "misplaced": "{} that go on where no entity of their type has begun: each begins one",
-    "overlap": "{} that overlap an earlier one: they are left out, since a word has one tag",
-    "extended": "{} that begin or end within a word: they mark the whole word",
-    "spaces": "{} of white space alone: they are left out",
+    "misplaced": "{} going on where no entity of the type has begun: each begins one",
+    "overlap": "{} overlapping an earlier one, left out: a word has one tag",
+    "extended": "{} beginning or ending within a word: the whole word is marked",
+    "spaces": "{} of white space alone, left out",
 }
 _TABLES = (".csv", ".jsonl", ".json", ".parquet", ".xlsx")
 _WHAT = {"misplaced": "tag", "overlap": "span", "extended": "span", "spaces": "span"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -23,9 +23,16 @@ class Function(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric(Facts):
-    """A metric: its facts, and the function that computes it."""
+    """A metric: its facts, and the function that computes it.
+
+    Attributes:
+        of_row, of_sums: where sums over rows determine it: takes what ``compute`` takes, and returns for each row what
+            is summed; and takes the sum. None for other metrics.
+    """
 
     compute: Function
+    of_row: Callable[..., np.ndarray] | None = None
+    of_sums: Callable[..., float] | None = None
 
     def score(self, labels: np.ndarray, predicted: np.ndarray, *, outputs: int) -> float:
         """The score, of which higher is always better: the metric, negated where lower is better.
@@ -53,7 +60,13 @@ def _with_function(facts: Facts) -> Metric:
     module = tags if facts.kinds == ("tokens",) else modules["texts" if facts.needs == "likelihood" else facts.needs]
     function = getattr(module, facts.function or facts.name)
     compute = partial(values.mean_over_columns, column=function) if module is values else function
-    return Metric(**vars(facts), compute=partial(compute, **facts.options))
+    of_row, of_sums = tags.OF_ROWS.get(facts.function, (None, None)) if module is tags else (None, None)
+    return Metric(
+        **vars(facts),
+        compute=partial(compute, **facts.options),
+        of_row=of_row,
+        of_sums=of_sums and partial(of_sums, **facts.options),
+    )
 
 
 METRICS: Mapping[str, Metric] = MappingProxyType({name: _with_function(facts) for name, facts in FACTS.items()})

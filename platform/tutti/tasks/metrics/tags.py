@@ -18,10 +18,28 @@ def entity_f_score(labels: np.ndarray, tags: np.ndarray, *, outputs: int, beta: 
     Args:
         average: ``micro``, of all entities together, or ``macro``, the mean over types that occur in either.
     """
+    return of_entities(entity_counts(labels, tags, outputs=outputs).sum(axis=0), beta=beta, average=average)
+
+
+def entity_counts(labels: np.ndarray, tags: np.ndarray, *, outputs: int) -> np.ndarray:
+    """``(rows, 3, types)`` int64: the entities of each row that are right, that were found, and that there are."""
     true, found = entities_of(labels), entities_of(np.where(labels < 0, 0, tags))
-    types = outputs // 2
-    right = np.bincount(found.type[np.isin(found.keys, true.keys)], minlength=types)
-    return _averaged(right, _counts(found.type, types), _counts(true.type, types), beta, average)
+    counts = np.zeros((len(labels), 3, outputs // 2), dtype=np.int64)
+    right = np.isin(found.keys, true.keys)
+    np.add.at(counts[:, 0], (found.row[right], found.type[right]), 1)
+    np.add.at(counts[:, 1], (found.row, found.type), 1)
+    np.add.at(counts[:, 2], (true.row, true.type), 1)
+    return counts
+
+
+def of_entities(counts: np.ndarray, *, beta: float, average: str) -> float:
+    """``entity_f_score`` by the sum of ``entity_counts``, ``(3, types)``."""
+    right, found, true = counts
+    return _averaged(right, found, true, beta, average)
+
+
+OF_ROWS = {"entity_f_score": (entity_counts, of_entities)}
+"""Of metrics that sums over rows determine: what is summed, and the score of the sum. Resamples are then sums too."""
 
 
 def tag_f_score(labels: np.ndarray, tags: np.ndarray, *, outputs: int, beta: float) -> float:
@@ -52,10 +70,6 @@ def tag_accuracy(labels: np.ndarray, tags: np.ndarray, *, outputs: int) -> float
 
 def _types(tags: np.ndarray) -> np.ndarray:
     return np.where(tags > 0, (tags + 1) // 2, 0)
-
-
-def _counts(types: np.ndarray, number: int) -> np.ndarray:
-    return np.bincount(types, minlength=number)
 
 
 def _averaged(right: np.ndarray, found: np.ndarray, true: np.ndarray, beta: float, average: str) -> float:

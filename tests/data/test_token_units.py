@@ -1,0 +1,72 @@
+"""Units are found among tokens: by their characters, in the window where they have most text on both sides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from tutti.data.batches import TokenRows
+from tutti.data.encode import encode_rows, part_of
+from tutti.records import TextLimit
+from tutti.tasks.units import units_of
+
+PIECES = ["new", "##er", "york", "a", "b", "c", "d", "e", "."]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    words = {name: number for number, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES])}
+    made = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
+    made.normalizer = normalizers.Sequence([normalizers.Replace("\u200b", ""), normalizers.Lowercase()])
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.TemplateProcessing(
+        "[CLS] $A [SEP]", "[CLS] $A $B [SEP]", [("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+
+
+def places(tokenizer: PreTrainedTokenizerFast, texts: list[str], limit: TextLimit) -> tuple[TokenRows, dict]:
+    encoded = encode_rows(pa.table({"text": texts}), tokenizer=tokenizer, limit=limit)
+    rows = TokenRows(part_of(np.arange(len(texts)), encoded, pad_token_id=0))
+    return rows, rows.pad(np.arange(len(texts)))
+
+
+def test_a_unit_has_its_first_and_last_token_and_one_without_a_token_that_of_the_next(tokenizer):
+    texts = ["Newer York \u200b a", "a"]
+    _, batch = places(tokenizer, texts, TextLimit(16, unit="word"))
+    assert batch["input_ids"].tolist()[0] == [2, 4, 5, 6, 7, 3]
+    assert batch["units"].tolist() == [
+        [[0, 1, 2], [0, 3, 3], [0, 4, 4], [0, 4, 4]],
+        [[0, 1, 1], [-1, -1, -1], [-1, -1, -1], [-1, -1, -1]],
+    ]
+
+
+def test_characters_of_one_token_share_it(tokenizer):
+    _, batch = places(tokenizer, ["new."], TextLimit(16, unit="character"))
+    assert batch["units"][0, :, 1].tolist() == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("length", [5, 6, 9])
+def test_each_unit_of_a_long_row_is_in_one_window_with_its_own_tokens(tokenizer, length):
+    words = list("abcdeabcdeabcde")
+    rows, batch = places(tokenizer, [" ".join(words), "a b"], TextLimit(length, unit="word"))
+    counts = batch["windows"].tolist()
+    assert counts[0] > 1
+    assert batch["input_ids"].shape[1] <= length
+    window, first, last = batch["units"][0].unbind(dim=1)
+    ids = batch["input_ids"][window, first]
+    assert tokenizer.convert_ids_to_tokens(ids.tolist()) == words
+    assert first.equal(last)
+    last_word = batch["attention_mask"][window].sum(dim=1) - 2
+    assert ((first >= 1) & (first <= last_word)).all()
+    assert (window.diff() >= 0).all()
+    assert rows.pad(np.array([1]))["units"].shape == (1, 2, 3)
+
+
+def test_pieces_of_running_text_are_words_ideographs_and_signs():
+    assert units_of("Dr. O'Neil, 北京3", "piece") == ["Dr", ".", "O", "'", "Neil", ",", "北", "京", "3"]
