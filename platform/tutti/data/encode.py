@@ -43,9 +43,9 @@ class EncodedPart:
         encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32), of
             prompts source (int32), the number of their tokens without those of the target, and
             where long rows have windows, one after another in these lists, windows (list of int32): their lengths; of
-            rows whose words or characters have tags, those of ``PLACES``.
+            rows with tags ``PLACES``.
         lengths: ``(rows,)`` int32, number of tokens of each row, those of all of its windows.
-        labels: ``(rows,)`` int64 class indices, float32 values or texts, ``(rows, k)`` float32, or None.
+        labels: ``(rows,)`` int64 class indices, float32 values or texts, ``(rows, k)`` float32 or tags, or None.
         weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train. Of texts to be written
             times their number of tokens, and of rows with tags times that of known ones, so that all count the same.
         pad_token_id: pads the shorter rows of a batch.
@@ -222,10 +222,8 @@ def _load(
 def _with_tags(part: EncodedPart) -> EncodedPart:
     """A part of rows whose words or characters have tags, as ``EncodedPart`` says of them."""
     assert part.units is not None
+    known = 1 if part.labels is None else (part.labels >= 0).sum(axis=1, dtype=np.float32)
     most = max(int(np.diff(part.units[1]).max(initial=0)), 1)
-    if part.labels is None:
-        return replace(part, most_units=most)
-    known = (part.labels >= 0).sum(axis=1, dtype=np.float32)
     return replace(part, most_units=most, weights=part.weights * known)
 
 

@@ -13,6 +13,7 @@ from tutti.data.batches import TokenRows
 from tutti.data.encode import EncodedPart
 from tutti.data.packing import Packing
 from tutti.modeling.model import MultiTaskModel
+from tutti.tasks.kinds.protocol import Kind
 from tutti.training.generate import generate
 from tutti.training.machine.gpu import without_asking_for_padding
 from tutti.training.machine.ranks import summed
@@ -188,8 +189,8 @@ def _pad_batch(rows: np.ndarray, lengths: np.ndarray, max_tokens: int) -> np.nda
     return np.append(rows, np.full(size - len(rows), rows[-1]))
 
 
-def are_finite(outputs: np.ndarray) -> bool:
+def are_finite(outputs: np.ndarray, kind: Kind) -> bool:
     """Whether all outputs are finite numbers, or texts; of tags, those of units that rows have."""
-    if outputs.ndim == 3:
+    if kind.sequential:  # others are NaN
         return not np.isinf(outputs).any()
     return outputs.dtype == object or bool(np.isfinite(outputs).all())

@@ -121,7 +121,7 @@ class Predictor:
         )
         for each in dict.fromkeys((precision, "float32")):
             predictions = self._predict(number, task, part, each)
-            if are_finite(predictions):
+            if are_finite(predictions, self._model(number).tasks[task].kind):
                 return predictions
         what = f"what {self._folders[number]} predicts"
         raise TrialError(Fault(what, "be finite", "NaN or infinity", _WITHOUT_TRIAL_REMEDY))

@@ -148,8 +148,8 @@ def label(
     ]
     numbers = [task.name for task in tasks if task.name in pools and task not in labellable]
     if labelling.labels == "soft" and (tagged := [task.name for task in labellable if task.kind.sequential]):
-        rule = f"be hard with tasks of tags, whose files have a tag for each word: {', '.join(tagged)}"
-        raise StudyError(Fault("pseudo_labels.labels", rule, "soft", "set it to hard"))
+        fitting = f"be hard with tasks of tags, whose files have a tag for each word: {', '.join(tagged)}"
+        raise StudyError(Fault("pseudo_labels.labels", fitting, "soft", "set it to hard"))
     if not labellable:
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
         if numbers:

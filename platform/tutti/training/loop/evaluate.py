@@ -74,6 +74,7 @@ class Evaluation:
         outputs: by task the outputs for its validation rows; none of texts that were not written.
         log_probabilities: by task of texts, those of the outputs.
         measured: by task what its loss is computed of: the outputs, of texts the likelihoods.
+        not_finite: the first task that has outputs which are no finite numbers.
     """
 
     scores: dict[str, float] = field(default_factory=dict)
@@ -81,11 +82,7 @@ class Evaluation:
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     log_probabilities: dict[str, np.ndarray] = field(default_factory=dict)
     measured: dict[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def not_finite(self) -> str | None:
-        """A task that has outputs which are no finite numbers."""
-        return next((name for name, outputs in self.measured.items() if not are_finite(outputs)), None)
+    not_finite: str | None = None
 
     def decisions(self, tasks: Sequence[Task], parts: Parts) -> dict[str, list[float]]:
         """The decisions at which the validation rows are scored, of tasks that have any."""
@@ -112,12 +109,14 @@ def evaluate(tasks: Sequence[Task], parts: Parts, reader: Reader, *, last: bool)
         part = parts[task.name]["validation"]
         if task.generation is None:
             outputs = found.outputs[task.name] = found.measured[task.name] = reader.predict(task, part)
-            if found.not_finite is not None:
+            if not are_finite(outputs, task.kind):
+                found.not_finite = task.name
                 break
             found.scores[task.name], metrics = measure(task, part, outputs)
         else:
             likely = found.measured[task.name] = reader.likelihoods(task, part)
-            if found.not_finite is not None:
+            if not are_finite(likely, task.kind):
+                found.not_finite = task.name
                 break
             if task.generation.at_evaluations:
                 found.outputs[task.name], found.log_probabilities[task.name] = reader.written(task, part)

@@ -334,7 +334,9 @@ class _Run:
                 outputs, scores = reader.written(task, part)
             elif outputs is None:
                 outputs = reader.predict(task, part)
-            if not are_finite(outputs):  # no evaluation has seen these rows, and one may be too long for fp16
+            if not are_finite(
+                outputs, task.kind
+            ):  # no evaluation has seen these rows, and one may be too long for fp16
                 raise diverged(f"what the model predicts of the {name} rows of the task {task.name}", keys)
             return Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels, log_probabilities=scores)
 

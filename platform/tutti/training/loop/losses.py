@@ -23,7 +23,7 @@ def training_losses(
             dropout masks ``(samples, rows, width)``, and the loss is the mean over them.
         labels, scale: as of ``HeadKind.losses``.
     """
-    if outputs.ndim > kind.axes:
+    if outputs.shape[: -kind.axes]:
         of_mask = partial(training_losses, kind, scale=scale, options=options, rdrop_alpha=rdrop_alpha)
         return torch.stack([of_mask(each, labels) for each in outputs]).mean(dim=0)
     plain = partial(kind.losses, labels=labels, scale=scale, options=options)

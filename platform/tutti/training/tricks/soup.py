@@ -177,7 +177,7 @@ class _SoupEvaluator:
                     outputs = predict(
                         model, parts[task.name], task=task.name, tokenizer=tokenizer, batch_size=64, device=device
                     )
-                if are_finite(outputs):
+                if are_finite(outputs, task.kind):
                     break
             else:
                 what = f"what the mean of {', '.join(members)} predicts in {task.name}"
