@@ -19,11 +19,14 @@ from bad_input_run import Result, Templates, make_templates, run
 from bad_input_search import SEARCH
 from bad_input_settings import SETTINGS
 from bad_input_texts import TEXTS
+from bad_input_tokens import TOKENS
 from bad_input_training import TRAINING
 from bad_input_votes import VOTES
 
 PAGE = Path(__file__).parents[2] / "docs" / "bad-input.md"
-SECTIONS = FILES | KINDS | TEXTS | SETTINGS | COMMANDS | MACHINES | SEARCH | TRAINING | VOTES | ROUNDS | PREDICT
+SECTIONS = (
+    FILES | KINDS | TEXTS | TOKENS | SETTINGS | COMMANDS | MACHINES | SEARCH | TRAINING | VOTES | ROUNDS | PREDICT
+)
 HEAD = """\
 # What Tutti says to bad input
 
