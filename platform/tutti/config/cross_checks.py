@@ -111,7 +111,9 @@ def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
     for name, task in tasks_of(raw).items():
         kind, metric, columns = kind_of(task), metric_of(task), task.get("columns")
         columns = columns if isinstance(columns, dict) else {}
-        sorts = [key for key in ("labels", "values") if columns.get(key)] + ["ordered"] * bool(task.get("ordered"))
+        sorts = [key for key in ("labels", "values", "choices") if columns.get(key)] + ["ordered"] * bool(
+            task.get("ordered")
+        )
         if len(sorts) > 1:
             got, remedy = " and ".join(sorts), "keep one of them"
             faults.append(Fault(what(f"tasks.{name}"), "have one sort of labels", got, remedy))

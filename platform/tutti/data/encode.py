@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tutti.data.choices import CHOICES, encoded_choices
 from tutti.data.long_texts import WINDOWS, fitted
 from tutti.data.prepared import REPORTED, Prepared, read_columns
 from tutti.data.prompts import SCHEMA, check_answers, encoded_prompts, prompt_key, with_target_places
-from tutti.data.special_tokens import joins_pairs, padding_token, separated, separator
+from tutti.data.special_tokens import BETWEEN, joins_pairs, padding_token, separated, separator
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import sha256_of, whole_folder, write_whole
 from tutti.records import TextLimit
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _BATCH = 1000  # rows that are tokenized and written at a time
 _ATTEMPTS = 5
 _TABLE, _INFO = "encoded.arrow", "info.json"
-_BETWEEN = "\n"  # the texts of a pair, for a tokenizer that has no separator, as those of decoders
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,8 @@ class EncodedPart:
         ids: ``(rows,)`` of str.
         encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32), of
             prompts source (int32), the number of their tokens without those of the target, and
-            where long rows have windows, one after another in these lists, windows (list of int32): their lengths.
+            where long rows have windows, or rows candidates, one after another in these lists, windows (list of int32):
+            their lengths.
         lengths: ``(rows,)`` int32, number of tokens of each row, those of all of its windows.
         labels: ``(rows,)`` int64 class indices, float32 values or texts, ``(rows, k)`` float32, or None.
         weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train. Of texts to be written
@@ -98,7 +99,7 @@ class EncodedPart:
         """``(rows,)`` number of tokens that each row takes in a batch, before padding to longer rows.
 
         In a batch of such rows, padding included, no row takes more than the longest one by this count: each window
-        counts as much as the widest of the part.
+        counts as much as the widest of the part, or each row has as many as any, whichever is less in all.
 
         Args:
             apart: whether a pair is two inputs of equal width, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``.
@@ -114,8 +115,11 @@ class EncodedPart:
             widths = 2 * np.maximum(widths - seconds, seconds + 1)
         if windows is None:
             return widths
+        first = windows.cumsum() - windows
         widest = -(-int(widths.max()) // multiple) * multiple
-        return np.where(windows > 1, windows * widest, widths[windows.cumsum() - windows])
+        by_widest = np.where(windows > 1, windows * widest, widths[first])
+        by_count = -(-np.maximum.reduceat(widths, first) // multiple) * multiple * int(windows.max())
+        return by_count if by_count.sum() < by_widest.sum() else by_widest
 
 
 def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
@@ -175,7 +179,8 @@ def _load(
     if generation is not None:
         folder = folder.with_name(f"{folder.name}-{prompt_key(tokenizer, limit, chat=generation.chat)}")
     encoded = _encode(info.path, folder, tokenizer, limit, chat=chat)
-    swaps = limit.swap and part != "train" and any(each.pair for each in prepared.tasks if each.name == task)
+    own = next(each for each in prepared.tasks if each.name == task)
+    swaps = limit.swap and part != "train" and own.pair and not own.kind.exchangeable
     optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
     reported = part.startswith(REPORTED)
     names = ["id", *(name for name, present in optional.items() if present), *["group"] * reported]
@@ -326,11 +331,11 @@ def encode_rows(texts: pa.Table, *, tokenizer: Any, limit: TextLimit) -> pa.Tabl
     """The columns of ``EncodedPart.encoded`` for these texts, in order.
 
     Args:
-        texts: columns text and, for pairs, text_b.
+        texts: columns text, for pairs text_b, and where rows have candidates choices.
         tokenizer: from ``load_tokenizer``.
         limit: of a row's tokens. Too long pairs are truncated at the longer text.
     """
-    return pa.Table.from_batches(_encoded(texts, tokenizer, limit), schema=_schema(tokenizer, limit))
+    return pa.Table.from_batches(_encoded(texts, tokenizer, limit), schema=_schema(texts, tokenizer, limit))
 
 
 def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int, swapped: pa.Table | None = None) -> EncodedPart:
@@ -348,9 +353,9 @@ def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int, swapped: p
     )
 
 
-def _schema(tokenizer: Any, limit: TextLimit) -> pa.Schema:
+def _schema(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> pa.Schema:
     names = ["input_ids", *(["token_type_ids"] if "token_type_ids" in tokenizer.model_input_names else [])]
-    names += [WINDOWS] if limit.long_texts == "windows" else []
+    names += [WINDOWS] if limit.long_texts == "windows" or CHOICES in texts.column_names else []
     return pa.schema([*((name, pa.list_(pa.int32())) for name in names), ("length", pa.int32())])
 
 
@@ -360,7 +365,8 @@ def swapped(texts: pa.Table) -> pa.Table:
 
 
 def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool, chat: bool | None) -> None:
-    texts, schema = read_columns(path, None), _schema(tokenizer, limit) if chat is None else SCHEMA
+    texts = read_columns(path, None)
+    schema = _schema(texts, tokenizer, limit) if chat is None else SCHEMA
     texts = swapped(texts) if swaps else texts
     batches = _encoded(texts, tokenizer, limit)
     if chat is not None:
@@ -372,7 +378,10 @@ def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swa
 
 
 def _encoded(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> Iterator[pa.RecordBatch]:
-    schema, cuts = _schema(tokenizer, limit), limit.long_texts == "truncate"
+    schema, cuts = _schema(texts, tokenizer, limit), limit.long_texts == "truncate"
+    if CHOICES in texts.column_names:
+        yield from encoded_choices(texts, tokenizer, limit, schema=schema, rows=_BATCH)
+        return
     options: dict[str, Any] = {"truncation": "longest_first", "max_length": limit.max_length}
     if not cuts:
         options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}  # no word of long rows
@@ -389,5 +398,5 @@ def _batches(texts: pa.Table, tokenizer: Any, *, pair: bool) -> Iterator[tuple[S
         rows = texts.slice(start, _BATCH)
         first, *second = (separated(rows[name].to_pylist(), tokenizer) for name in ("text", "text_b")[: 1 + pair])
         if pair and joins_pairs(tokenizer):
-            second = [[_BETWEEN + text for text in second[0]]]
+            second = [[BETWEEN + text for text in second[0]]]
         yield first, second[0] if pair else None

@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 _SEPARATOR = "[SEP]"
+BETWEEN = "\n"
+"""The texts of a pair, for a tokenizer that has no separator, as those of decoders."""
 
 
 def joins_pairs(tokenizer: Any) -> bool:

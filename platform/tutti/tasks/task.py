@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tutti.config.metric_facts import FACTS, Needs
-from tutti.config.study import OwnMetric
+from tutti.config.study import AnswerForm, OwnMetric
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
 
@@ -52,6 +52,7 @@ class Task:
         own_metric: where ``metric`` is the user's own; its file is the copy beside the study's prepared data.
         weight: of its score in the study's, see ``tutti.tasks.objective``.
         generation: of a task of texts; None for others.
+        answers: of a task with candidates, what the labels of its training file are, as ``columns.answers``; else None.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Task:
     own_metric: OwnMetric | None = None
     weight: float = 1.0
     generation: Generation | None = None
+    answers: AnswerForm | None = None
 
     def __post_init__(self) -> None:
         if not self.kind_name:

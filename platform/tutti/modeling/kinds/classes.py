@@ -16,6 +16,7 @@ class ClassesHead:
     """Logits of a softmax; the loss is the cross-entropy."""
 
     standardized: ClassVar[bool] = False
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:

@@ -15,6 +15,7 @@ class LabelsHead:
     """Logits of a sigmoid; the loss of a row is the mean over its known labels of the binary cross-entropy."""
 
     standardized: ClassVar[bool] = False
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:

@@ -20,6 +20,7 @@ class OrderedValueHead:
     """One value: the index of the class, learnt by its squared error. Probabilities fall with the distance to it."""
 
     standardized: ClassVar[bool] = True
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 0.5
 
     def width(self, outputs: int) -> int:
@@ -49,6 +50,7 @@ class CornHead:
     """
 
     standardized: ClassVar[bool] = False
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:

@@ -27,10 +27,13 @@ class HeadKind(Protocol):
 
     Attributes:
         standardized: whether a head's outputs are ``raw * scale + shift``, fitted to the training labels.
+        of_inputs: whether each of a row's inputs, its candidates, gets a value of its own; otherwise the row does, by
+            the mean of its windows.
         uncertainty: factor of the loss in learned uncertainty (Kendall, Gal, Cipolla 2018, arXiv 1705.07115).
     """
 
     standardized: ClassVar[bool]
+    of_inputs: ClassVar[bool]
     uncertainty: ClassVar[float]
 
     def width(self, outputs: int) -> int:

@@ -18,6 +18,7 @@ class TextHead:
     """Sums over the target's tokens, see ``WIDTH``; the loss of a row is the mean over its tokens."""
 
     standardized: ClassVar[bool] = False
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:

@@ -14,6 +14,7 @@ class ValuesHead:
     """Values; the loss of a row is the mean over its known labels of the squared error in units of ``scale``."""
 
     standardized: ClassVar[bool] = True
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 0.5
 
     def width(self, outputs: int) -> int:
