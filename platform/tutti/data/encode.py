@@ -95,6 +95,13 @@ class EncodedPart:
         counts = np.diff(starts)
         return counts if (counts > 1).any() else None
 
+    @cached_property
+    def widths(self) -> np.ndarray:
+        """``(rows,)`` number of tokens of the longest input of each row."""
+        if self.windows is None:
+            return self.lengths
+        return np.maximum.reduceat(np.diff(self.flat[1]), self.windows.cumsum() - self.windows)
+
     def batch_lengths(self, *, apart: bool, multiple: int = 1) -> np.ndarray:
         """``(rows,)`` number of tokens that each row takes in a batch, before padding to longer rows.
 
