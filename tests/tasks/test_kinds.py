@@ -21,6 +21,7 @@ from tutti.tasks.task import Task
 NAMES = {
     "classes": ("a", "b", "c"),
     "ordered": ("1", "2", "3"),
+    "choice": ("A", "B", "C"),
     "labels": ("joy", "love, deep", "怒"),
     "value": (),
     "values": ("valence", "arousal"),

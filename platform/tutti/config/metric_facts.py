@@ -18,7 +18,7 @@ Needs = Literal["decisions", "probabilities", "values", "texts", "likelihood"]
 KIND_WORDS: Mapping[str, str] = {
     "classes": "classes",
     "ordered": "ordered classes",
-    "choice": "one of a row's own candidates",
+    "choice": "a row's own candidates",
     "labels": "several labels per row",
     "value": "one number per row",
     "values": "several numbers per row",
