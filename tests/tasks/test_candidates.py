@@ -93,7 +93,7 @@ def test_lists_may_be_those_of_python_of_parquet_or_the_texts_of_a_mapping(tmp_p
 @pytest.mark.parametrize(
     ("label", "choices", "fault"),
     [
-        ("E", ["a", "b"], "must have one of its candidates as its label"),
+        ("E", ["a", "b"], "must name one of its candidates as its label, by letter; got 'E' for a, b;"),
         ("A", ["a"], "must have two candidates or more; got 'a' alone"),
         ("A", ["a", "a "], "must have candidates that differ; got 'a' twice"),
         ("A", ["a", "", "b"], "must have no empty candidate; got one at place 2"),

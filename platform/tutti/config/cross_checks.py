@@ -130,6 +130,20 @@ def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
     return faults
 
 
+def packing_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault where rows with candidates, which are several inputs, are to be packed."""
+    tasks = [name for name, task in tasks_of(raw).items() if kind_of(task) == "choice"]
+    space = section(raw, "search_space").get("batching")
+    choices = space.get("choices") if isinstance(space, dict) else None
+    set_to = {"training.batching": [section(raw, "training").get("batching")], "search_space.batching": choices}
+    rule = f"not be packed beside candidates, each of which is an input by itself: {', '.join(tasks)}"
+    return [
+        Fault(what(key), rule, "packed", "take it out: rows are then padded")
+        for key, values in set_to.items()
+        if tasks and isinstance(values, list | tuple) and "packed" in values
+    ]
+
+
 def report_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault for each metric of a task's ``report`` that no kind of task has together with the metric that decides."""
     faults = []

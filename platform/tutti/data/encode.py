@@ -292,17 +292,6 @@ def load_tokenizer(tokenizer: str) -> Any:
     return loaded
 
 
-def marks_second_text(tokenizer: Any) -> bool:
-    """Whether the tokenizer gives the second text of a pair different token types."""
-    return 1 in tokenizer("a", "b").get("token_type_ids", ())
-
-
-def starts_special(tokenizer: Any) -> bool:
-    """Whether encoded rows start with a special token, as BERT's do; XLNet's end with it."""
-    first = next(iter(tokenizer("a")["input_ids"]), None)
-    return first is not None and first in (tokenizer.cls_token_id, tokenizer.bos_token_id)
-
-
 def encoding_key(tokenizer: Any, limit: TextLimit) -> str:
     """A key of everything besides the texts that determines the token ids.
 

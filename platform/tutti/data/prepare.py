@@ -37,7 +37,7 @@ from tutti.tasks.build import TaskSpec, numbering_note
 from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.choice import letters
 from tutti.tasks.kinds.columns import in_frame, of_frame
-from tutti.tasks.layouts.candidates import form_notice, from_json
+from tutti.tasks.layouts.candidates import form_notices, most_of
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.soft import PROBABILITY
 from tutti.tasks.layouts.table import ANSWERS, Table
@@ -201,11 +201,8 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     parts = for_all(_sources(spec), lambda source: _read(spec, *source))
     notices = [notice for _, layout, source in _sources(spec).values() for notice in layout.notices(source)]
     answers = parts["train"].attrs.get(ANSWERS)
-    if spec.kind.exchangeable:
-        forms = {
-            spec.layout.origin(source): parts[part].attrs.get(ANSWERS) for part, _, source in _sources(spec).values()
-        }
-        notices += [form_notice(source, form) for source, form in forms.items() if form not in (None, "letter")]
+    for part, layout, source in _sources(spec).values():
+        notices += form_notices(layout.origin(source), parts[part].attrs.get(ANSWERS))
     soft = {str(extra.path): _soft_classes(parts[f"extra{n}"]) for n, extra in enumerate(spec.extra_train)}
     train = _join_train(spec, parts)
     if spec.cleaning.duplicates:
@@ -217,8 +214,7 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     cells = train["label"][~_is_soft(train)]
     names = kind.names_of(cells, spec.order or spec.layout.class_order(spec.sources["train"]))
     if kind.exchangeable:  # as many as any row has
-        rows = pd.concat([each["choices"] for each in (train, held_out, *parts.values()) if each is not None])
-        names = letters(max(map(len, from_json(rows))))
+        names = letters(most_of(each["choices"] for each in (train, held_out, *parts.values()) if each is not None))
     check_order(spec, names)
     _check_labels(spec, _label_cells(spec, train, held_out), names, soft)
     if kind.exclusive and not kind.exchangeable:

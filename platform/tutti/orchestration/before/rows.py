@@ -13,17 +13,15 @@ from tutti.errors import ConfigError, Fault
 from tutti.orchestration.before.abilities import Abilities
 from tutti.records import TextLimit
 from tutti.tasks.build import sample_ids_of, task_specs
-from tutti.tasks.kinds.registry import KINDS
 
 
 def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
     """Prepares the study's data in its folder, or loads it after checking that files and settings are the same.
 
     Raises:
-        ConfigError: if a pooling is for pairs and no task has pairs, or rows with candidates are to be packed.
+        ConfigError: if a pooling is for pairs and no task has pairs.
         As ``tutti.data.prepare.prepare`` does.
     """
-    _check_batching(study)
     split = study.split
     prepared = prepare(
         task_specs(study.tasks, sample_ids_of(study), split, study.weights),
@@ -40,14 +38,6 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
         if faults := [Fault(key, rule, each, remedy) for key, each in poolings if each in ("pair", "bi_encoder")]:
             raise ConfigError(*faults)
     return prepared
-
-
-def _check_batching(study: StudyConfig) -> None:
-    names = [name for name, task in study.tasks.items() if KINDS[task.kind].exchangeable]
-    rule = f"not be packed with candidates, which are several inputs of a row, as in {', '.join(names)}"
-    packed = [key for key, batching in possible_values(study, "batching") if batching == "packed"] if names else []
-    if packed:
-        raise ConfigError(*(Fault(key, rule, "packed", "take it out: rows are then padded") for key in packed))
 
 
 def encode_study(

@@ -17,10 +17,10 @@ PREFIX = "choice of "
 """Prefix of our names for the columns of a table that hold candidates."""
 
 _FORMS: Mapping[AnswerForm, str] = {
-    "letter": "the letters of their candidates, A for the first",
-    "index": "the places of their candidates, counted from 0",
-    "number": "the places of their candidates, counted from 1",
-    "text": "the texts of their candidates",
+    "letter": "by letter",
+    "index": "by place, counted from 0",
+    "number": "by place, counted from 1",
+    "text": "by text",
 }
 _SHOWN = 4
 
@@ -78,10 +78,40 @@ def answered(
         place = _place(label.strip(), own, form)
         if place is None and label.strip() and own:
             listed = ", ".join(own[:_SHOWN]) + (", ..." if len(own) > _SHOWN else "")
-            rule = f"have one of its candidates as its label, which are {_FORMS[form]}"
+            rule = f"name one of its candidates as its label, {_FORMS[form]}"
             faults[row] = (rule, f"{label.strip()!r} for {listed}", "correct the label, or set `columns.answers`")
         found.append(letter(place) if place is not None else label)
     return found, faults
+
+
+def answer(
+    columns: dict[str, list[str]],
+    own: Sequence[Sequence[str]],
+    form: AnswerForm | None,
+    faults: list[Fault],
+    *,
+    origin: str,
+    places: Sequence[str],
+) -> AnswerForm | None:
+    """Makes letters of labels, and adds faults of candidates and labels, both in place; returns the labels' form.
+
+    Args:
+        columns: with ``label``, if rows have labels.
+        own: each row's candidates.
+        form: None for what most labels fit.
+        places: what faults of each row are about.
+    """
+    found = [candidate_fault(each, labelled="label" in columns) for each in own]
+    faults += [Fault(where, *fault) for where, fault in zip(places, found, strict=True) if fault]
+    if "label" not in columns:
+        return None
+    form = form or answer_form(columns["label"], own)
+    if form is None:
+        faults.append(ambiguous(origin))
+        return None
+    columns["label"], wrong = answered(columns["label"], own, form)
+    faults += [Fault(places[row], *fault) for row, fault in wrong.items() if not found[row]]
+    return form
 
 
 def spelled(letter_: str, own: Sequence[str], form: AnswerForm) -> str:
@@ -90,9 +120,14 @@ def spelled(letter_: str, own: Sequence[str], form: AnswerForm) -> str:
     return {"letter": letter_, "index": str(place), "number": str(place + 1), "text": own[place] if own else ""}[form]
 
 
-def form_notice(source: str, form: AnswerForm) -> str:
-    """Says which form the labels of a file have."""
-    return f"{source}: labels are {_FORMS[form]}"
+def form_notices(source: str, form: AnswerForm | None) -> list[str]:
+    """Says which form the labels of a file have, unless that is plain to see, or there are none."""
+    return [] if form in (None, "letter") else [f"{source}: labels name candidates {_FORMS[form]}"]
+
+
+def most_of(columns: Iterable[Iterable[str]]) -> int:
+    """The number of candidates of the row that has most, of columns of JSON lists."""
+    return max(len(own) for column in columns for own in from_json(column))
 
 
 def ambiguous(source: str) -> Fault:

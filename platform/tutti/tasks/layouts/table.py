@@ -310,35 +310,11 @@ def frame_of(
     form = layout.answers
     if layout.choices:
         columns["choices"] = candidates.as_json(own)
-        form = _answer(
-            columns, own, form, faults, origin=origin, places=[f"{origin}, {place} {each}" for each in places]
-        )
+        where = [f"{origin}, {place} {each}" for each in places]
+        form = candidates.answer(columns, own, form, faults, origin=origin, places=where)
     frame = checked_frame(columns, origin=origin, places=places, place=place, faults=faults, check=check, unique=unique)
     frame.attrs[ANSWERS] = form
     return frame
-
-
-def _answer(
-    columns: dict[str, list[str]],
-    own: Sequence[Sequence[str]],
-    form: AnswerForm | None,
-    faults: list[Fault],
-    *,
-    origin: str,
-    places: Sequence[str],
-) -> AnswerForm | None:
-    """Makes letters of the labels, in place, and adds the faults of candidates and labels; returns the labels' form."""
-    found = [candidates.candidate_fault(each, labelled="label" in columns) for each in own]
-    faults += [Fault(where, *fault) for where, fault in zip(places, found, strict=True) if fault]
-    if "label" not in columns:
-        return None
-    form = form or candidates.answer_form(columns["label"], own)
-    if form is None:
-        faults.append(candidates.ambiguous(origin))
-        return None
-    columns["label"], wrong = candidates.answered(columns["label"], own, form)
-    faults += [Fault(places[row], *fault) for row, fault in wrong.items()]
-    return form
 
 
 def _key_of(column: str, is_composed: bool) -> str:
