@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bad_input_changes import Case, Change, both, write, yaml
+from bad_input_changes import Case, Change, both, training, write, yaml
 
 _TEXTS = [f"text {number}" for number in range(12)]
 _LABELS = "columns: {text: text, labels: [toxic, insult]}\n    metric: macro_f1"
 _NUMBERS = "columns: {text: text, values: [joy, fear]}\n    metric: mcrmse"
+_CHOICES = "columns: {text: text, choices: [one, two], label: answer}"
 _OWN = "metric: {file: metric.py, function: score, needs: decisions, higher_is_better: true}"
 
 
@@ -52,6 +53,43 @@ KINDS: Mapping[str, Sequence[Case]] = {
         Case(
             "a number is a word",
             _task(_NUMBERS, joy=range(12), fear=[1, "high", *range(10)]),
+        ),
+        Case(
+            "an answer is no candidate",
+            _task(_CHOICES, one=["yes"] * 12, two=["no"] * 12, answer=[*"AB" * 5, "A", "C"]),
+        ),
+        Case(
+            "a row has one candidate",
+            _task(_CHOICES, one=["yes"] * 12, two=[*["no"] * 11, ""], answer=[*"AB" * 6]),
+        ),
+        Case(
+            "two candidates of a row are equal",
+            _task(_CHOICES, one=["yes"] * 12, two=[*["no"] * 11, "yes"], answer=[*"AB" * 6]),
+        ),
+        Case(
+            "labels are places that count from 0 or from 1",
+            _task(
+                _CHOICES.replace("two", "two, three"),
+                one=["a"] * 12,
+                two=["b"] * 12,
+                three=["c"] * 12,
+                answer=[1, 2] * 6,
+            ),
+        ),
+        Case(
+            "a candidate is longer than max_length",
+            _task(_CHOICES, one=["yes"] * 12, two=["no " * 700, *["no"] * 11], answer=[*"AB" * 6]),
+        ),
+        Case(
+            "a metric of classes for candidates",
+            _task(f"{_CHOICES}\n    metric: macro_f1", one=["yes"] * 12, two=["no"] * 12, answer=[*"AB" * 6]),
+        ),
+        Case(
+            "rows with candidates are packed",
+            both(
+                _task(_CHOICES, one=["yes"] * 12, two=["no"] * 12, answer=[*"AB" * 6]),
+                training("batching: packed"),
+            ),
         ),
         Case(
             "an own metric raises",

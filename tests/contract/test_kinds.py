@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tutti.bank.bank import Bank
@@ -59,6 +60,7 @@ class Example:
     keys: str
     cells: Callable[[np.random.Generator, int], list[list[str]]]
     layout: str = "table"
+    choices: Callable[[np.random.Generator], list[str]] | None = None
 
 
 def classes(rng: np.random.Generator, rows: int) -> list[list[str]]:
@@ -100,9 +102,22 @@ def tags(rng: np.random.Generator, rows: int) -> list[list[str]]:
     return [[marked[each]] for each in rng.integers(len(marked), size=rows)]
 
 
+def answers(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    """Places from 0; every row has two candidates at least, see ``some_candidates``."""
+    return [[str(each)] for each in rng.integers(2, size=rows)]
+
+
+def some_candidates(rng: np.random.Generator) -> list[str]:
+    """Two to four, in as many columns."""
+    count = rng.integers(2, 5)
+    return [f"answer {place}" if place < count else "" for place in range(4)]
+
+
+CHOICES = "\n    columns: {choices: [one, two, three, four]}"
 EXAMPLES = {
     "classes": Example(("label",), "metric: macro_f1", classes),
     "ordered": Example(("label",), "metric: quadratic_kappa\n    ordered: true", grades),
+    "choice": Example(("label",), "metric: accuracy" + CHOICES, answers, choices=some_candidates),
     "labels": Example(TOXIC, "metric: macro_f1\n    columns: {labels: [toxic, insult, threat]}", zeros_and_ones),
     "labels in one cell": Example(("tags",), 'metric: macro_f1\n    columns: {labels: tags, separator: "|"}', lists),
     "value": Example(("label",), "metric: pearson", number),
@@ -116,6 +131,7 @@ EXAMPLES = {
 PROBABILITIES = {
     "classes": Example(("label",), "metric: log_loss", classes),
     "ordered": Example(("label",), "metric: roc_auc\n    ordered: true", grades),
+    "choice": Example(("label",), "metric: log_loss" + CHOICES, answers, choices=some_candidates),
     "labels": Example(TOXIC, "metric: roc_auc\n    columns: {labels: [toxic, insult, threat]}", zeros_and_ones),
 }
 
@@ -135,12 +151,23 @@ class Study:
         return self.prepared.tasks[0]
 
 
-def write_table(path: Path, columns: tuple[str, ...], part: str, labels: list[list[str]] | None, rows: int) -> None:
+def write_table(path: Path, example: Example, part: str, labels: list[list[str]] | None, rows: int) -> None:
+    rng = np.random.default_rng(len(part))
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["id", "text", *(columns if labels else ())])
+        names = ("one", "two", "three", "four") if example.choices else ()
+        writer.writerow(["id", "text", *names, *(example.columns if labels else ())])
         for row in range(rows):
-            writer.writerow([f"{part}{row}", f"text {part} {row}", *(labels[row] if labels else ())])
+            own = example.choices(rng) if example.choices else ()
+            writer.writerow([f"{part}{row}", f"text {part} {row}", *own, *(labels[row] if labels else ())])
+
+
+def of_own_candidates(outputs: np.ndarray, rows: pd.DataFrame) -> np.ndarray:
+    """Probabilities of the candidates that rows have, where they have any."""
+    if "choices" not in rows:
+        return outputs
+    own = np.arange(outputs.shape[1]) < np.array([len(json.loads(each)) for each in rows["choices"]])[:, None]
+    return np.where(own, outputs, 0) / np.where(own, outputs, 0).sum(axis=1, keepdims=True)
 
 
 def noisy(kind: str, truth: np.ndarray, outputs: int, rng: np.random.Generator) -> np.ndarray:
@@ -167,10 +194,10 @@ def make(folder: Path, example: Example, more: str = "") -> Study:
     rng = np.random.default_rng(0)
     labels = {part: example.cells(rng, rows) for part, rows in ROWS.items()}
     for part, rows in ROWS.items():
-        write_table(folder / f"{part}.csv", example.columns, part, labels[part] if part == "train" else None, rows)
+        write_table(folder / f"{part}.csv", example, part, labels[part] if part == "train" else None, rows)
     answers = folder / "answers.csv"
     if example.layout == "tokens":
-        write_table(answers, example.columns, "test", labels["test"], ROWS["test"])
+        write_table(answers, example, "test", labels["test"], ROWS["test"])
     else:
         write_answers(answers, example.columns, labels["test"])
     (folder / "study.yaml").write_text(f"""
@@ -209,6 +236,10 @@ storage: {{path: {folder / "studies"}}}
                 ("unlabeled", pool),
             )
         }
+        outputs = {
+            part: (right, of_own_candidates(predicted, prepared.rows("t", part)))
+            for part, (right, predicted) in outputs.items()
+        }
         bank.put(*checkpoint(task, f"t{member:04d}", member, outputs, prepared))
     return Study(folder, config, prepared, bank, truth)
 
@@ -228,7 +259,7 @@ def checkpoint(
 
 
 def _as_read(spec, labels: list[list[str]], folder: Path, example: Example) -> list[str]:
-    write_table(folder / "truth.csv", example.columns, "pool", labels, len(labels))
+    write_table(folder / "truth.csv", example, "pool", labels, len(labels))
     return spec.extra_layout.read(str(folder / "truth.csv"), labelled=True)["label"].tolist()
 
 
@@ -284,7 +315,7 @@ def test_a_submission_has_a_row_per_test_row_and_the_columns_of_its_kind(study_o
     assert [row[0] for row in rows] == [f"test{row}" for row in range(ROWS["test"])]
     if study.task.kind.sequential:
         rows = [[row[0], *row[1].split(" ")] for row in rows]
-    allowed = {"labels": {"0", "1"}}.get(study.task.kind_name, {*study.task.names})
+    allowed = {"labels": {"0", "1"}, "choice": {"0", "1", "2", "3"}}.get(study.task.kind_name, {*study.task.names})
     cells = {cell for row in rows for cell in row[1:]}
     if study.task.kind_name != "text":
         assert cells <= allowed if study.task.kind.probabilistic else np.isfinite([*map(float, cells)]).all()

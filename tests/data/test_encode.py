@@ -12,9 +12,10 @@ import pytest
 from word_backbone import save_decoder
 
 from tutti.data import encode
-from tutti.data.encode import EncodedPart, load_parts, load_tokenizer, marks_second_text, starts_special, take
+from tutti.data.encode import EncodedPart, load_parts, load_tokenizer, take
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
+from tutti.data.special_tokens import marks_second_text, starts_special
 from tutti.errors import BackboneError, StorageError
 from tutti.modeling.new_backbone import new_backbone
 from tutti.records import TextLimit

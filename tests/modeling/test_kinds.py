@@ -10,6 +10,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 from tutti.modeling.heads import Head, HeadOptions
+from tutti.modeling.kinds.choice import ABSENT, ChoiceHead, by_row
 from tutti.modeling.kinds.labels import LabelsHead
 from tutti.modeling.kinds.ordered import CornHead, OrderedValueHead
 from tutti.modeling.kinds.protocol import HeadKind, LossOptions
@@ -18,6 +19,7 @@ from tutti.modeling.kinds.values import ValuesHead
 
 ONE, NAN, CLASSES = torch.ones(()), float("nan"), 4
 LABELS, CORN, VALUE, VALUES = LabelsHead(), CornHead(), OrderedValueHead(), ValuesHead()
+CHOICE = ChoiceHead()
 KINDS = {
     "classes": head_kind("classes"),
     "labels": head_kind("labels"),
@@ -111,6 +113,32 @@ def test_balanced_labels_cost_what_torch_s_weights_of_yes_and_no_do() -> None:
     head, share = randn(20, 3) * 2, labels.mean(dim=0)
     expected = (bce(head, labels, reduction="none") * torch.where(labels == 1, 0.5 / share, 0.5 / (1 - share))).mean(1)
     torch.testing.assert_close(losses(LABELS, head, torch.from_numpy(terms)), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"smoothing": 0.1}, {"focal_gamma": 2.0, "smoothing": 0.2}], ids=str)
+def test_a_choice_costs_what_a_class_does_among_the_candidates_that_the_row_has(options: dict[str, float]) -> None:
+    counts, labels = torch.tensor([2, 4, 3]), torch.tensor([1, 3, 0])
+    scores = randn(9).requires_grad_()
+    head = by_row(scores, counts, CLASSES)
+    got = losses(CHOICE, head, labels, **options)
+    alone = zip(scores.split(counts.tolist()), labels, strict=True)
+    expected = [losses(KINDS["classes"], each[None], label[None], **options) for each, label in alone]
+    torch.testing.assert_close(got, torch.cat(expected))
+    soft = torch.nn.functional.one_hot(labels, CLASSES).float()
+    torch.testing.assert_close(losses(CHOICE, head, soft, **options), got)
+    got.sum().backward()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
+    assert CHOICE.divergences(head, head * 2, scale=ONE).isfinite().all()
+
+
+def test_candidates_are_scored_by_row_and_those_that_a_row_lacks_have_probability_0() -> None:
+    head = by_row(torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0]] * 2), torch.tensor([2, 3]), CLASSES)
+    assert head.shape == (2, 2, CLASSES)
+    torch.testing.assert_close(head[1], torch.tensor([[1, 2, ABSENT, ABSENT], [3, 4, 5, ABSENT]]))
+    predicted = CHOICE.predict(head[0], CLASSES)
+    assert (predicted == 0).tolist() == [[False, False, True, True], [False, False, False, True]]
+    torch.testing.assert_close(predicted.sum(dim=1), torch.ones(2))
 
 
 def test_corn_s_loss_is_that_of_the_paper() -> None:

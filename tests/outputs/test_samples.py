@@ -152,6 +152,38 @@ def test_a_cell_of_several_classes_gets_the_likeliest_first(tmp_path):
     assert rows[1:] == [["a", "toxic threat"], ["b", "threat insult"]]
 
 
+@pytest.mark.parametrize(
+    ("cells", "metric", "answers", "expected"),
+    [
+        (None, "accuracy", "letter", ["C", "B"]),
+        (None, "accuracy", "index", ["2", "1"]),
+        (None, "accuracy", "number", ["3", "2"]),
+        (None, "accuracy", "text", ["west", "no"]),
+        (None, "map_at_3", "letter", ["C A B", "B A"]),
+        (None, "map_at_3", "index", ["2 0 1", "1 0"]),
+        (("A", "A"), "accuracy", "text", ["C", "B"]),
+        (("", ""), "accuracy", "index", ["2", "1"]),
+        (("0", "0"), "accuracy", "letter", ["2", "1"]),
+        (("1", "3"), "accuracy", "letter", ["3", "2"]),
+        (("1", "1"), "accuracy", "number", ["3", "2"]),
+        (("east", "yes"), "accuracy", "letter", ["west", "no"]),
+        (("A B C", "A B C"), "map_at_3", "index", ["C A B", "B A"]),
+        (("0 1", "0 1"), "accuracy", "letter", ["2 0", "1 0"]),
+    ],
+)
+def test_candidates_are_written_as_the_sample_s_cells_or_as_in_training(tmp_path, cells, metric, answers, expected):
+    outputs = np.array([[0.3, 0.2, 0.5], [0.4, 0.6, 0]], dtype=np.float32)
+    task = Task("t", ("A", "B", "C"), False, metric, "csv", "choice", answers=answers)
+    if cells is not None:
+        (tmp_path / "sample.csv").write_text(f"id,answer\na,{cells[0]}\nb,{cells[1]}\n")
+    templates = {} if cells is None else {"t": tmp_path / "sample.csv"}
+    forms = Formats(templates=templates, choices={"t": {"test": [["east", "south", "west"], ["yes", "no"]]}})
+    forms.check({"t": {"test": ["a", "b"]}}, [task])
+    items = forms.items(task, "test", decided=KINDS["choice"].decide(outputs), outputs=outputs)
+    content = forms.render(task, "test", ["a", "b"], items).decode()
+    assert [row[1] for row in csv.reader(io.StringIO(content, newline=""))][1:] == expected
+
+
 def test_a_sample_with_semicolons_is_followed_in_them(tmp_path):
     rows = written(tmp_path, "id;toxic;insult;threat\nb;0;0;0\na;0;0;0\n")
     assert rows == [["id;toxic;insult;threat"], ["b;0;0;0"], ["a;1;0;1"]]

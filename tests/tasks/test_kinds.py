@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tutti.tasks.kinds.cells import LabelCells
+from tutti.tasks.kinds.choice import possible
 from tutti.tasks.kinds.probabilities import known
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.metrics import METRICS
@@ -21,6 +22,7 @@ from tutti.tasks.task import Task
 NAMES = {
     "classes": ("a", "b", "c"),
     "ordered": ("1", "2", "3"),
+    "choice": ("A", "B", "C"),
     "labels": ("joy", "love, deep", "怒"),
     "value": (),
     "values": ("valence", "arousal"),
@@ -288,3 +290,9 @@ def test_a_card_says_how_decisions_are_made():
     assert KINDS["classes"].decision_text(("a", "b"), np.array([0.0, 0.25])) == "offsets: b +0.25"
     assert KINDS["ordered"].decision_text(("a", "b"), None) == "the likeliest"
     assert KINDS["values"].decision_text(("a",), None) == "the values"
+
+
+def test_candidates_that_no_member_gives_a_probability_have_none_in_any_vote():
+    votes = np.array([[[0.5, 0.5, 0], [0.2, 0.3, 0.5]], [[1, 0, 0], [0.1, 0.2, 0.7]]], dtype=np.float32)
+    mixed = np.array([[0.4, 0.4, 0.2], [0.2, 0.2, 0.6]])
+    np.testing.assert_allclose(possible(mixed, votes), [[0.5, 0.5, 0], [0.2, 0.2, 0.6]])

@@ -128,6 +128,7 @@ PROBABILITIES: dict[str, Reference] = {
     "micro_roc_auc": micro_roc_auc,
     "average_precision": of_curves(sk.average_precision_score),
     **{f"map_at_{k}": map_at(k) for k in (3, 5, 10)},
+    "mrr": lambda labels, likely: sk.label_ranking_average_precision_score(one_hot(labels, likely.shape[1]), likely),
     **{f"top_{k}_accuracy": top_k(k) for k in (3, 5)},
 }
 VALUES: dict[str, Reference] = {

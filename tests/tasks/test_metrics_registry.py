@@ -120,7 +120,7 @@ def test_what_is_better_lower_is_negated_and_can_be_turned_back(metric: str) -> 
             "accuracy",
             "labels",
             3,
-            "several labels per row; got 'accuracy', which is for classes or ordered classes;",
+            "several labels per row; got 'accuracy', which is for classes or ordered classes or a row's",
         ),
         (
             "quadratic_kappa",

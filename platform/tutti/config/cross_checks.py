@@ -111,7 +111,9 @@ def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
     for name, task in tasks_of(raw).items():
         kind, metric, columns = kind_of(task), metric_of(task), task.get("columns")
         columns = columns if isinstance(columns, dict) else {}
-        sorts = [key for key in ("labels", "values") if columns.get(key)] + ["ordered"] * bool(task.get("ordered"))
+        sorts = [key for key in ("labels", "values", "choices") if columns.get(key)] + ["ordered"] * bool(
+            task.get("ordered")
+        )
         if len(sorts) > 1:
             got, remedy = " and ".join(sorts), "keep one of them"
             faults.append(Fault(what(f"tasks.{name}"), "have one sort of labels", got, remedy))
@@ -126,6 +128,20 @@ def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
         ):
             faults.append(fault)
     return faults
+
+
+def packing_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault where rows with candidates, which are several inputs, are to be packed."""
+    tasks = [name for name, task in tasks_of(raw).items() if kind_of(task) == "choice"]
+    space = section(raw, "search_space").get("batching")
+    choices = space.get("choices") if isinstance(space, dict) else None
+    set_to = {"training.batching": [section(raw, "training").get("batching")], "search_space.batching": choices}
+    rule = f"not be packed beside candidates, each of which is an input by itself: {', '.join(tasks)}"
+    return [
+        Fault(what(key), rule, "packed", "take it out: rows are then padded")
+        for key, values in set_to.items()
+        if tasks and isinstance(values, list | tuple) and "packed" in values
+    ]
 
 
 def report_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:

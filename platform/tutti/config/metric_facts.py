@@ -12,12 +12,13 @@ from typing import Any, Literal, get_args
 
 from tutti.errors import Fault, nearest
 
-KindName = Literal["classes", "ordered", "labels", "value", "values", "text", "tokens"]
+KindName = Literal["classes", "ordered", "choice", "labels", "value", "values", "text", "tokens"]
 Needs = Literal["decisions", "probabilities", "values", "texts", "likelihood"]
 
 KIND_WORDS: Mapping[str, str] = {
     "classes": "classes",
     "ordered": "ordered classes",
+    "choice": "a row's own candidates",
     "labels": "several labels per row",
     "value": "one number per row",
     "values": "several numbers per row",
@@ -26,6 +27,7 @@ KIND_WORDS: Mapping[str, str] = {
 }
 _CLASSES: tuple[KindName, ...] = ("classes", "ordered")
 _NAMED: tuple[KindName, ...] = ("classes", "ordered", "labels")
+_RANKED: tuple[KindName, ...] = (*_NAMED, "choice")  # whose outputs have an order by probability
 _NUMBERS: tuple[KindName, ...] = ("value", "values")
 
 
@@ -83,19 +85,20 @@ def _f_scores(beta: str) -> Iterator[Facts]:
 
 
 def _table() -> tuple[Facts, ...]:
-    decided = Facts(name="accuracy", needs="decisions", kinds=_CLASSES)
+    decided = Facts(name="balanced_accuracy", needs="decisions", kinds=_CLASSES)
     kappa = replace(decided, name="cohen_kappa", lowest=-1, function="kappa", options={"power": 0})
     of_order = Facts(name="roc_auc", needs="probabilities", kinds=_NAMED, scale_free=True)
-    map_at = replace(of_order, function="mean_average_precision_at")
+    map_at = replace(of_order, kinds=_RANKED, function="mean_average_precision_at")
+    first = replace(of_order, name="mrr", kinds=(*_CLASSES, "choice"), function="mean_reciprocal_rank")
     top_k = replace(of_order, kinds=_CLASSES, instead="accuracy", function="top_k_accuracy")
-    of_likelihood = Facts(name="log_loss", needs="probabilities", kinds=_NAMED, higher_is_better=False, highest=None)
+    of_likelihood = Facts(name="log_loss", needs="probabilities", kinds=_RANKED, higher_is_better=False, highest=None)
     correlation = Facts(name="pearson", needs="values", kinds=_NUMBERS, lowest=-1, scale_free=True)
     written = Facts(name="exact_match", needs="texts", kinds=("text",))
     error = Facts(name="rmse", needs="values", kinds=_NUMBERS, higher_is_better=False, highest=None)
     return (
         *_f_scores("1"),
+        replace(decided, name="accuracy", kinds=(*_CLASSES, "choice")),
         decided,
-        replace(decided, name="balanced_accuracy"),
         replace(decided, name="matthews", lowest=-1),
         kappa,
         replace(kappa, name="linear_kappa", kinds=("ordered",), options={"power": 1}),
@@ -105,11 +108,12 @@ def _table() -> tuple[Facts, ...]:
         replace(decided, name="subset_accuracy", kinds=("labels",)),
         replace(decided, name="hamming_loss", kinds=("labels",), higher_is_better=False),
         of_likelihood,
-        replace(of_likelihood, name="brier", highest=2),
+        replace(of_likelihood, name="brier", kinds=_NAMED, highest=2),
         of_order,
         replace(of_order, name="micro_roc_auc"),
         replace(of_order, name="average_precision"),
         *(replace(map_at, name=f"map_at_{k}", options={"k": k}) for k in (3, 5, 10)),
+        first,
         *(replace(top_k, name=f"top_{k}_accuracy", fewest_classes=k + 1, options={"k": k}) for k in (3, 5)),
         correlation,
         replace(correlation, name="spearman"),
@@ -164,6 +168,7 @@ _OTHER_NAMES: Mapping[str, str] = {
     "logloss": "log_loss",
     "map": "average_precision",
     "mcc": "matthews",
+    "mean_reciprocal_rank": "mrr",
     "mean_absolute_error": "mae",
     "mse": "neg_mse",
     "pr_auc": "average_precision",
@@ -186,7 +191,7 @@ def names_for(kind: str) -> tuple[str, ...]:
 def kinds_of(metric: Any) -> tuple[KindName, ...]:
     """The kinds of tasks that a metric of a raw study file fits, a name or a mapping; all for what is neither."""
     if isinstance(metric, Mapping):
-        by_need = dict.fromkeys(("decisions", "probabilities"), (*_NAMED, "tokens")) | {"values": _NUMBERS}
+        by_need = dict.fromkeys(("decisions", "probabilities"), (*_RANKED, "tokens")) | {"values": _NUMBERS}
         by_need |= {"texts": ("text",), "likelihood": ("text",)}
         return by_need.get(str(metric.get("needs")), get_args(KindName))
     known = FACTS.get(metric) if isinstance(metric, str) else None
@@ -199,6 +204,8 @@ def kind_of(task: Mapping[str, Any]) -> KindName:
     columns = columns if isinstance(columns, Mapping) else {}
     if task.get("layout") in _BY_LAYOUT:
         return _BY_LAYOUT[str(task["layout"])][0]
+    if columns.get("choices"):
+        return "choice"
     if columns.get("labels") or columns.get("separator"):
         return "labels"
     if columns.get("values"):
@@ -210,6 +217,9 @@ def kind_of(task: Mapping[str, Any]) -> KindName:
 
 def default_metric(task: Mapping[str, Any]) -> str:
     """The metric of a task of a raw study file that names none."""
+    columns = task.get("columns")
+    if isinstance(columns, Mapping) and columns.get("choices"):
+        return "accuracy"
     return _BY_LAYOUT.get(str(task.get("layout")), ("classes", "macro_f1"))[1]
 
 

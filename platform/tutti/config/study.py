@@ -80,6 +80,10 @@ Labels = Annotated[
 ]
 
 
+# What the labels of a task with candidates are: a candidate's letter, its place from 0 or from 1, or its text.
+AnswerForm = Literal["letter", "index", "number", "text"]
+
+
 class Columns(Strict):
     """Column names of a table or hub data set. Without ``id``, the id is the zero-based row number."""
 
@@ -90,11 +94,18 @@ class Columns(Strict):
     labels: Labels | None = None  # any of these: 0/1 columns, or one column with lists of labels
     separator: str | None = None  # between the labels of a list; without one the list is one of JSON
     values: tuple[str, ...] | None = None  # columns of numbers
+    choices: Labels | None = None  # a row's candidates: a column each, or one column of lists
+    answers: AnswerForm | None = None  # what labels say of candidates; by default what all rows of a file fit
 
     @property
     def columns_of_labels(self) -> tuple[str, ...]:
         """The columns with one label or number each; empty where one column has all of a row."""
         return self.values or (self.labels if isinstance(self.labels, tuple) else ())
+
+    @property
+    def columns_of_choices(self) -> tuple[str, ...]:
+        """The columns of candidates: one of lists, or several with one each; empty in tasks of another kind."""
+        return (self.choices,) if isinstance(self.choices, str) else self.choices or ()
 
     @property
     def label_column(self) -> str:

@@ -14,6 +14,7 @@ import pandas as pd
 from pandas import DataFrame
 
 from tutti.config.study import Cleaning
+from tutti.tasks.layouts.candidates import as_json, from_json
 
 # A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched. Nor are
 # tokens that a template may have.
@@ -48,8 +49,8 @@ def drop_duplicates(rows: DataFrame) -> DataFrame:
 
 
 def text_columns(rows: DataFrame) -> list[str]:
-    """``text``, and in pairs ``text_b``."""
-    return [name for name in ("text", "text_b") if name in rows]
+    """``text``, in pairs ``text_b``, and with candidates ``choices``, lists of JSON."""
+    return [name for name in ("text", "text_b", "choices") if name in rows]
 
 
 def row_texts(rows: DataFrame) -> list[tuple[str, ...]]:
@@ -124,4 +125,7 @@ def clean_rows(rows: pd.DataFrame, steps: Cleaning) -> pd.DataFrame:
     clean = partial(
         clean_text, emoji=steps.emoji, emoticons=steps.emoticons, repeated_punctuation=steps.repeated_punctuation
     )
-    return rows.assign(**{name: list(map(clean, rows[name])) for name in text_columns(rows)})
+    cleaned = {name: list(map(clean, rows[name])) for name in text_columns(rows) if name != "choices"}
+    if "choices" in rows:
+        cleaned["choices"] = as_json([list(map(clean, own)) for own in from_json(rows["choices"].tolist())])
+    return rows.assign(**cleaned)

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from tutti.config.pretraining import DocumentEnd
 from tutti.data.documents import read_documents
-from tutti.data.encode import starts_special
 from tutti.data.encoding_key import encoding_key
+from tutti.data.special_tokens import starts_special
 from tutti.errors import BackboneError, Fault, StudyError
 from tutti.files import sha256_of, whole_folder
 from tutti.records import TextLimit

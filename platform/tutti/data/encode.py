@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tutti.data.choices import CHOICES, encoded_choices
 from tutti.data.encoding_key import state_of, table_key
 from tutti.data.long_texts import WINDOWS, fitted
 from tutti.data.prepared import REPORTED, Prepared, read_columns
 from tutti.data.prompts import SCHEMA, check_answers, encoded_prompts, prompt_key, with_target_places
-from tutti.data.special_tokens import joins_pairs, padding_token, separated
-from tutti.data.token_units import PLACES, with_units
+from tutti.data.special_tokens import BETWEEN, joins_pairs, padding_token, separated
+from tutti.data.token_units import PLACES, encoded_units
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import whole_folder, write_whole
 from tutti.records import TextLimit
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _BATCH = 1000  # rows that are tokenized and written at a time
 _ATTEMPTS = 5
 _TABLE, _INFO = "encoded.arrow", "info.json"
-_BETWEEN = "\n"  # the texts of a pair, for a tokenizer that has no separator, as those of decoders
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +42,8 @@ class EncodedPart:
         ids: ``(rows,)`` of str.
         encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32), of
             prompts source (int32), the number of their tokens without those of the target, and
-            where long rows have windows, one after another in these lists, windows (list of int32): their lengths; of
-            rows with tags ``PLACES``.
+            where long rows have windows, or rows candidates, one after another in these lists, windows (list of int32):
+            their lengths; of rows with tags ``PLACES``.
         lengths: ``(rows,)`` int32, number of tokens of each row, those of all of its windows.
         labels: ``(rows,)`` int64 class indices, float32 values or texts, ``(rows, k)`` float32 or tags, or None.
         weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train. Of texts to be written
@@ -106,11 +106,18 @@ class EncodedPart:
         counts = np.diff(starts)
         return counts if (counts > 1).any() else None
 
+    @cached_property
+    def widths(self) -> np.ndarray:
+        """``(rows,)`` number of tokens of the longest input of each row."""
+        if self.windows is None:
+            return self.lengths
+        return np.maximum.reduceat(np.diff(self.flat[1]), self.windows.cumsum() - self.windows)
+
     def batch_lengths(self, *, apart: bool, multiple: int = 1) -> np.ndarray:
         """``(rows,)`` number of tokens that each row takes in a batch, before padding to longer rows.
 
         In a batch of such rows, padding included, no row takes more than the longest one by this count: each window
-        counts as much as the widest of the part.
+        counts as much as the widest of the part, or each row has as many as any, whichever is less in all.
 
         Args:
             apart: whether a pair is two inputs of equal width, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``.
@@ -126,8 +133,11 @@ class EncodedPart:
             widths = 2 * np.maximum(widths - seconds, seconds + 1)
         if windows is None:
             return widths
+        first = windows.cumsum() - windows
         widest = -(-int(widths.max()) // multiple) * multiple
-        return np.where(windows > 1, windows * widest, widths[windows.cumsum() - windows])
+        by_widest = np.where(windows > 1, windows * widest, widths[first])
+        by_count = -(-np.maximum.reduceat(widths, first) // multiple) * multiple * int(windows.max())
+        return by_count if by_count.sum() < by_widest.sum() else by_widest
 
 
 def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
@@ -188,7 +198,8 @@ def _load(
     if generation is not None:
         folder = folder.with_name(f"{folder.name}-{prompt_key(tokenizer, limit, chat=generation.chat)}")
     encoded = _encode(info.path, folder, tokenizer, limit, chat=chat)
-    swaps = limit.swap and part != "train" and any(each.pair for each in prepared.tasks if each.name == task)
+    own = next(each for each in prepared.tasks if each.name == task)
+    swaps = limit.swap and part != "train" and own.pair and not own.kind.exchangeable
     optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
     reported = part.startswith(REPORTED)
     names = ["id", *(name for name, present in optional.items() if present), *["group"] * reported]
@@ -223,8 +234,7 @@ def _with_tags(part: EncodedPart) -> EncodedPart:
     """A part of rows whose words or characters have tags, as ``EncodedPart`` says of them."""
     assert part.units is not None
     known = 1 if part.labels is None else (part.labels >= 0).sum(axis=1, dtype=np.float32)
-    most = max(int(np.diff(part.units[1]).max(initial=0)), 1)
-    return replace(part, most_units=most, weights=part.weights * known)
+    return replace(part, most_units=int(np.diff(part.units[1]).max(initial=1)), weights=part.weights * known)
 
 
 def _targets(table: pa.Table) -> np.ndarray:
@@ -303,17 +313,6 @@ def load_tokenizer(tokenizer: str) -> Any:
     return loaded
 
 
-def marks_second_text(tokenizer: Any) -> bool:
-    """Whether the tokenizer gives the second text of a pair different token types."""
-    return 1 in tokenizer("a", "b").get("token_type_ids", ())
-
-
-def starts_special(tokenizer: Any) -> bool:
-    """Whether encoded rows start with a special token, as BERT's do; XLNet's end with it."""
-    first = next(iter(tokenizer("a")["input_ids"]), None)
-    return first is not None and first in (tokenizer.cls_token_id, tokenizer.bos_token_id)
-
-
 def _is_complete(folder: Path) -> bool:
     try:
         info = json.loads((folder / _INFO).read_text())
@@ -326,11 +325,11 @@ def encode_rows(texts: pa.Table, *, tokenizer: Any, limit: TextLimit) -> pa.Tabl
     """The columns of ``EncodedPart.encoded`` for these texts, in order.
 
     Args:
-        texts: columns text and, for pairs, text_b.
+        texts: columns text, for pairs text_b, and where rows have candidates choices.
         tokenizer: from ``load_tokenizer``.
         limit: of a row's tokens. Too long pairs are truncated at the longer text.
     """
-    return pa.Table.from_batches(_encoded(texts, tokenizer, limit), schema=_schema(tokenizer, limit))
+    return pa.Table.from_batches(_encoded(texts, tokenizer, limit), schema=_schema(texts, tokenizer, limit))
 
 
 def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int, swapped: pa.Table | None = None) -> EncodedPart:
@@ -349,10 +348,10 @@ def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int, swapped: p
     return part if part.units is None else _with_tags(part)
 
 
-def _schema(tokenizer: Any, limit: TextLimit) -> pa.Schema:
+def _schema(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> pa.Schema:
     names = ["input_ids", *(["token_type_ids"] if "token_type_ids" in tokenizer.model_input_names else [])]
-    names += [WINDOWS] if limit.long_texts == "windows" or limit.unit else []
-    names += PLACES if limit.unit else ()
+    has_windows = limit.long_texts == "windows" or limit.unit or CHOICES in texts.column_names
+    names += [WINDOWS, *(PLACES if limit.unit else ())] if has_windows else []
     return pa.schema([*((name, pa.list_(pa.int32())) for name in names), ("length", pa.int32())])
 
 
@@ -362,7 +361,8 @@ def swapped(texts: pa.Table) -> pa.Table:
 
 
 def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool, chat: bool | None) -> None:
-    texts, schema = read_columns(path, None), _schema(tokenizer, limit) if chat is None else SCHEMA
+    texts = read_columns(path, None)
+    schema = _schema(texts, tokenizer, limit) if chat is None else SCHEMA
     texts = swapped(texts) if swaps else texts
     batches = _encoded(texts, tokenizer, limit)
     if chat is not None:
@@ -374,10 +374,10 @@ def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swa
 
 
 def _encoded(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> Iterator[pa.RecordBatch]:
-    schema, cuts = _schema(tokenizer, limit), limit.long_texts == "truncate"
-    if limit.unit:
-        for start in range(0, texts.num_rows, _BATCH):
-            yield with_units(texts["text"].slice(start, _BATCH).to_pylist(), tokenizer, limit, schema)
+    schema, cuts = _schema(texts, tokenizer, limit), limit.long_texts == "truncate"
+    if CHOICES in texts.column_names or limit.unit:
+        by_parts = encoded_units if limit.unit else encoded_choices
+        yield from by_parts(texts, tokenizer, limit, schema=schema, rows=_BATCH)
         return
     options: dict[str, Any] = {"truncation": "longest_first", "max_length": limit.max_length}
     if not cuts:
@@ -395,5 +395,5 @@ def _batches(texts: pa.Table, tokenizer: Any, *, pair: bool) -> Iterator[tuple[S
         rows = texts.slice(start, _BATCH)
         first, *second = (separated(rows[name].to_pylist(), tokenizer) for name in ("text", "text_b")[: 1 + pair])
         if pair and joins_pairs(tokenizer):
-            second = [[_BETWEEN + text for text in second[0]]]
+            second = [[BETWEEN + text for text in second[0]]]
         yield first, second[0] if pair else None

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
-from tutti.config.study import Split
+from tutti.config.study import AnswerForm, Split
 from tutti.data.clean import text_groups_of
 from tutti.data.deal import deal
 from tutti.data.faults_of_all import for_all
@@ -41,6 +41,7 @@ class TaskRows:
         train: id, text, text_b (pairs), label (class index or value), weight, extra (bool: of ``extra_train``),
             probabilities (soft labels), group and fold (both str) where the study names them. Other rows come first.
         validation: the rows of its own validation file, or the rows that were held out; None before that.
+        answers: as of ``Task``.
     """
 
     task: str
@@ -48,6 +49,12 @@ class TaskRows:
     names: Sequence[str]
     train: DataFrame
     validation: DataFrame | None
+    answers: AnswerForm | None = None
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether rows are spread by their classes, each of which needs rows on both sides."""
+        return self.kind.exclusive and not self.kind.exchangeable
 
     @property
     def regular(self) -> DataFrame:
@@ -190,15 +197,21 @@ def _draw(cluster: Sequence[TaskRows], *, sets: Mapping[str, np.ndarray], rule: 
     if len(cluster) > 1 or labels.ndim > 1 or any(group for rows in cluster for group in _groups(rows.regular)):
         return _draw_together(sorted(cluster, key=lambda rows: rows.task), sets, rule)
     texts = pd.factorize(sets[rows.task])[0]
-    labels = labels if rows.kind.exclusive else rows.kind.strata(labels)
+    labels = labels if rows.has_classes else rows.kind.strata(labels)
     if rule.folds is not None:
         extra = rows.train["label"][rows.train["extra"]].to_numpy()
         numbers = fold_numbers(
-            labels, texts, extra=extra, names=rows.names, folds=rule.folds, seed=rule.seed, task=rows.task
+            labels,
+            texts,
+            extra=extra,
+            names=rows.names if rows.has_classes else (),
+            folds=rule.folds,
+            seed=rule.seed,
+            task=rows.task,
         )
         return {rows.task: numbers}
     assert rule.validation is not None
-    choose = validation_rows if rows.kind.exclusive else validation_values
+    choose = validation_rows if rows.has_classes else validation_values
     parts = np.ones(len(labels), dtype=np.int32)
     parts[choose(labels, texts, share=rule.validation, seed=rule.seed, task=rows.task)] = 0
     return {rows.task: parts}
@@ -256,11 +269,11 @@ def _check_parts(rows: TaskRows, parts: np.ndarray, rule: Split) -> None:
         if not parts.any():
             what, got = f"task {rows.task}", f"none with a validation share of {rule.validation}"
             raise TaskFileError(Fault(what, "keep training rows after the split", got, "add rows of other texts"))
-        if rows.kind.exclusive:
+        if rows.has_classes:
             check_training_rows(labels, labels[parts == 1], share=rule.validation, task=rows.task)
         return
     _check_each_fold(rows, parts, [str(fold) for fold in range(rule.folds)], "lower split.folds, or add rows")
-    if not rows.kind.exclusive:
+    if not rows.has_classes:
         return
     extra = rows.train["label"][rows.train["extra"]].to_numpy()
     check_folds(labels, parts, extra=extra, names=rows.names, task=rows.task)
@@ -291,7 +304,7 @@ def _given_folds(
 
     def check(rows: TaskRows) -> None:
         _check_each_fold(rows, parts[rows.task], names, "give rows of the task these folds")
-        if not rows.kind.exclusive:
+        if not rows.has_classes:
             return
         extra = rows.train["label"][rows.train["extra"]].to_numpy()
         check_folds(rows.regular["label"].to_numpy(), parts[rows.task], extra=extra, names=rows.names, task=rows.task)

@@ -72,3 +72,21 @@ def _windows(texts: list[np.ndarray], room: int, stride: int) -> list[list[np.nd
     count = 1 + math.ceil(hidden / (width - min(stride, width // 2)))
     starts = np.rint(np.linspace(0, hidden, count)).astype(int)
     return [[*others, longer[start : start + width]] for start in starts]
+
+
+def kept_of_first(encoding: Mapping[str, Any], row: int, limit: TextLimit, *, second: int) -> np.ndarray | None:
+    """The places of the tokens that an encoded pair keeps whose first text alone is cut; None if none is left of it.
+
+    Args:
+        encoding: of a tokenizer that cut no row, with special_tokens_mask.
+        row: of the encoding.
+        second: the number of tokens of the second text.
+    """
+    special = np.array(encoding["special_tokens_mask"][row], dtype=bool)
+    own = np.flatnonzero(~special)
+    first, rest = own[: len(own) - second], own[len(own) - second :]
+    room = limit.max_length - int(special.sum()) - len(rest)
+    if room < 1:
+        return None
+    kept = _ends(first, room) if limit.long_texts == "head_tail" else first[:room]
+    return np.sort(np.concatenate([np.flatnonzero(special), kept, rest]))

@@ -35,10 +35,12 @@ from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
 from tutti.files import sha256_of
 from tutti.tasks.build import TaskSpec, numbering_note
 from tutti.tasks.kinds.cells import LabelCells
+from tutti.tasks.kinds.choice import letters
 from tutti.tasks.kinds.columns import in_frame, of_frame
+from tutti.tasks.layouts.candidates import form_notices, most_of
 from tutti.tasks.layouts.protocol import Layout
 from tutti.tasks.layouts.soft import PROBABILITY
-from tutti.tasks.layouts.table import Table
+from tutti.tasks.layouts.table import ANSWERS, Table
 from tutti.tasks.metrics import METRICS, check_fits, ship
 from tutti.tasks.scorer import Scorer, metric_of
 from tutti.tasks.task import Task
@@ -60,11 +62,9 @@ def prepare(
     """Reads, cleans, splits and writes the rows of all tasks, or loads them if ``folder`` is prepared already.
 
     Each part is written to ``folder/TASK/PART.parquet`` with columns id, text, text_b (pairs), label (int32 class
-    index, or float32 value for a regression; absent without labels) and weight (float32, train only).
-    ``folder/prepared.json`` is written last.
-
-    Training rows that share their texts or a group, in whatever task, stay on one side of the split, and in one fold:
-    see ``hold_out``.
+    index, or float32 value for a regression; absent without labels) and weight (float32, train only), and
+    ``folder/prepared.json`` last. Training rows that share their texts or a group, in whatever task, stay on one side of
+    the split, and in one fold: see ``hold_out``.
 
     Rows of ``extra_train`` go to train only, with ids prefixed by ``extraN/`` (N counted from 0). Extra rows whose
     texts some task validates on are dropped, since they would bias its validation score. If extra rows have
@@ -198,6 +198,9 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     """The task's labelled rows, cleaned, with labels of its kind, the parts without labels, and notices."""
     parts = for_all(_sources(spec), lambda source: _read(spec, *source))
     notices = [notice for _, layout, source in _sources(spec).values() for notice in layout.notices(source)]
+    answers = parts["train"].attrs.get(ANSWERS)
+    for part, layout, source in _sources(spec).values():
+        notices += form_notices(layout.origin(source), parts[part].attrs.get(ANSWERS))
     soft = {str(extra.path): _soft_classes(parts[f"extra{n}"]) for n, extra in enumerate(spec.extra_train)}
     train = _join_train(spec, parts)
     if spec.cleaning.duplicates:
@@ -208,18 +211,21 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
         parts[name] = questions if "group" in questions else questions.assign(group="")
     cells = train["label"][~_is_soft(train)]
     names = kind.names_of(cells, spec.order or spec.layout.class_order(spec.sources["train"]))
+    if kind.exchangeable:  # as many as any row has
+        names = letters(most_of(each["choices"] for each in (train, held_out, *parts.values()) if each is not None))
     check_order(spec, names)
     _check_labels(spec, _label_cells(spec, train, held_out), names, soft)
-    if kind.exclusive:
+    if kind.exclusive and not kind.exchangeable:
         notices += odd_labels(cells, source=spec.layout.origin(spec.sources["train"]))
-    if kind.probabilistic and not kind.sequential and (notice := several_labels(names, column=_label_column(spec))):
+    whole = kind.probabilistic and not (kind.exchangeable or kind.sequential)
+    if whole and (notice := several_labels(names, column=_label_column(spec))):
         notices.append(f"{spec.name}: {notice}")
     train = _with_targets(train, names, exclusive=kind.exclusive)
     train = in_frame(train, kind.parse(train["label"].tolist(), names))
     if held_out is not None:
         held_out = in_frame(held_out, kind.parse(held_out["label"].tolist(), names))
         notices += _leak_notices(spec, train[~train["extra"]], held_out)
-    return TaskRows(spec.name, kind, names, train, held_out), parts, notices
+    return TaskRows(spec.name, kind, names, train, held_out, answers), parts, notices
 
 
 def _label_column(spec: TaskSpec) -> str:
@@ -230,7 +236,7 @@ def _label_column(spec: TaskSpec) -> str:
 
 def _unjudged(rows: TaskRows) -> str | None:
     assert rows.validation is not None
-    if not rows.kind.exclusive:
+    if not rows.has_classes:
         return None
     train, validation = of_frame(rows.train), of_frame(rows.validation)
     return unjudged_classes(rows.names, train=train, validation=validation, task=rows.task)
@@ -274,6 +280,7 @@ def _finished(
         weight=spec.weight,
         generation=spec.generation,
         unit=spec.unit,
+        answers=rows.answers,
     )
     assert rows.validation is not None
     _check_metrics(task, of_frame(rows.validation))

@@ -33,6 +33,7 @@ _TYPES = {
     "id": pa.string(),
     "text": pa.string(),
     "text_b": pa.string(),
+    "choices": pa.string(),
     "label": pa.int32(),
     "weight": pa.float32(),
     "fold": pa.int32(),
@@ -117,7 +118,7 @@ def texts_hash(rows: DataFrame) -> str:
     """The SHA-256 of all texts in order, and of labels that are texts; it distinguishes single texts from pairs."""
     digest = hashlib.sha256()
     written = "label" in rows and len(rows) and isinstance(rows["label"].iloc[0], str)
-    for name in ("text", "text_b", "label") if written else ("text", "text_b"):
+    for name in ("text", "text_b", "choices", *["label"] * bool(written)):
         if name in rows:
             digest.update(f"{name}\n".encode())
             for text in rows[name]:

@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 _SEPARATOR = "[SEP]"
+BETWEEN = "\n"
+"""The texts of a pair, for a tokenizer that has no separator, as those of decoders."""
 
 
 def joins_pairs(tokenizer: Any) -> bool:
@@ -52,3 +54,14 @@ def separated(texts: list[str], tokenizer: Any) -> list[str]:
         return texts
     pattern = re.compile(rf" *{re.escape(_SEPARATOR)}")
     return [pattern.sub(lambda _: own, text) if _SEPARATOR in text else text for text in texts]
+
+
+def marks_second_text(tokenizer: Any) -> bool:
+    """Whether the tokenizer gives the second text of a pair different token types."""
+    return 1 in tokenizer("a", "b").get("token_type_ids", ())
+
+
+def starts_special(tokenizer: Any) -> bool:
+    """Whether encoded rows start with a special token, as BERT's do; XLNet's end with it."""
+    first = next(iter(tokenizer("a")["input_ids"]), None)
+    return first is not None and first in (tokenizer.cls_token_id, tokenizer.bos_token_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,14 @@ PLACES = ("unit_window", "unit_first", "unit_last")
 """Columns of lists: for each unit its window, and there the places of its first and its last token."""
 
 _OVERLAP = 4  # windows have at least one in so many tokens in common, where the study does not say how many
+
+
+def encoded_units(
+    texts: pa.Table, tokenizer: Any, limit: TextLimit, *, schema: pa.Schema, rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Blocks of so many rows ``with_units``, of the column text."""
+    for start in range(0, texts.num_rows, rows):
+        yield with_units(texts["text"].slice(start, rows).to_pylist(), tokenizer, limit, schema)
 
 
 def with_units(texts: Sequence[str], tokenizer: Any, limit: TextLimit, schema: pa.Schema) -> pa.RecordBatch:

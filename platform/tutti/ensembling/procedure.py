@@ -16,6 +16,7 @@ from tutti.ensembling.methods.registry import METHODS, compared
 from tutti.ensembling.nested import MIN_TEXTS, Judged, Split, judge, on_label_scale, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
+from tutti.tasks.kinds.choice import possible
 from tutti.tasks.kinds.protocol import Kind, Tuner
 from tutti.tasks.scorer import Scorer
 
@@ -112,7 +113,7 @@ class Ensemble:
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
         """Outputs, before temperature scaling, from voters' votes."""
-        return self.combiner.combine(votes)
+        return combined_by(self.combiner, votes, self.score.kind)
 
     def decide(self, combined: np.ndarray) -> np.ndarray:
         """The decisions of combined outputs."""
@@ -131,7 +132,8 @@ class Ensemble:
         if self.temperature == 1:
             return combined
         kind = self.score.kind
-        return kind.from_distributions(tempered(kind.distributions(combined), self.temperature), len(combined))
+        exact = kind.from_distributions(tempered(kind.distributions(combined), self.temperature), len(combined))
+        return possible(exact, combined[None]) if kind.exchangeable else exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +176,7 @@ class Procedure:
         if (kind.probabilistic or tunes) and len(np.unique(groups)) >= MIN_TEXTS:
             if combined is None:
                 folds = list(splits(kind.strata(labels), groups, repeats=1, seed=seed))
-                combined = _cross_fitted(rule, votes, labels, folds)
+                combined = _cross_fitted(rule, votes, labels, folds, kind)
             if tunes and self.tune is not None:
                 decision = self.tune(combined[first], labels[first])
             if kind.probabilistic:
@@ -214,7 +216,7 @@ class Procedure:
         for repeat, each in groupby(splits(strata, groups, repeats=repeats, seed=seed), key=itemgetter(0)):
             folds = list(each)
             for index, method in enumerate(self.methods):
-                combined = _cross_fitted(METHODS[method].make(score), votes, labels, folds)
+                combined = _cross_fitted(METHODS[method].make(score), votes, labels, folds, score.kind)
                 if repeat == 0:
                     in_first_folding.append(combined)
                 judged[repeat, index - len(self.methods)] = score.judged(combined)
@@ -229,14 +231,22 @@ class Procedure:
         return *options[best], in_first_folding[best % len(self.methods)]
 
 
-def _cross_fitted(method: Method, votes: np.ndarray, labels: np.ndarray, folds: Sequence[Split]) -> np.ndarray:
+def combined_by(combiner: Combiner, votes: np.ndarray, kind: Kind) -> np.ndarray:
+    """Combined votes ``(members, rows, ...)``, without what no row has."""
+    combined = combiner.combine(votes)
+    return possible(combined, votes).astype(combined.dtype) if kind.exchangeable else combined
+
+
+def _cross_fitted(
+    method: Method, votes: np.ndarray, labels: np.ndarray, folds: Sequence[Split], kind: Kind
+) -> np.ndarray:
     """The votes of each fold combined by the method fitted on the other folds, like those of new rows.
 
     On the rows that it was fitted on a combination looks surer and better than it is.
     """
     combined = np.empty(votes.shape[1:], dtype=votes.dtype)
     for _, train, held_out in folds:
-        combined[held_out] = method.fit(votes[:, train], labels[train]).combine(votes[:, held_out])
+        combined[held_out] = combined_by(method.fit(votes[:, train], labels[train]), votes[:, held_out], kind)
     return combined
 
 

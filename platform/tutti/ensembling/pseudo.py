@@ -41,7 +41,7 @@ def opinion(kind: Kind, probabilities: np.ndarray, decided: np.ndarray, by_membe
     """
     equal = by_members == decided
     agreement = equal.all(axis=tuple(range(2, equal.ndim))).mean(axis=0, dtype=np.float32)
-    classes = decided if kind.exclusive else np.zeros(len(decided), dtype=np.int64)
+    classes = decided if kind.exclusive and not kind.exchangeable else np.zeros(len(decided), dtype=np.int64)
     of_decisions = np.take_along_axis(kind.distributions(probabilities), kind.truths(decided)[:, None], axis=1)
     confidence = np.fmin.reduce(of_decisions.reshape(decided.shape), axis=tuple(range(1, decided.ndim)))
     return Opinion(classes, confidence, agreement)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tutti.modeling.decoders import last_tokens
+from tutti.modeling.kinds.choice import by_row
 from tutti.modeling.kinds.protocol import HeadKind
 
 
@@ -179,7 +180,8 @@ class Head(nn.Module):
     takes the states and the mask of ``texts_apart``.
 
     With ``(rows,)`` int64 ``windows``, the states are those of windows, of which each row has so many, in order: a row
-    is the mean of its windows' pooled states (RoBERT, Pappagari et al. 2019, arXiv 1910.10781).
+    is the mean of its windows' pooled states (RoBERT, Pappagari et al. 2019, arXiv 1910.10781). Of a kind that scores
+    inputs they are those of candidates instead, and the result is ``(rows, outputs)``, see ``ChoiceHead``.
 
     While it trains with several ``options.dropout_samples`` it gives ``(samples, rows, width)``, one for each dropout
     mask: the loss is the mean of their losses (multi-sample dropout, Inoue 2019, arXiv 1905.09788).
@@ -210,6 +212,7 @@ class Head(nn.Module):
     ) -> None:
         super().__init__()
         self.kind = kind
+        self._most = outputs
         outputs = kind.width(outputs)
         self.mix = LayerMix(options.layers) if options.layers > 1 else None
         self.pooling, width = _pooling(options.pooling, hidden, pair=pair)
@@ -256,7 +259,7 @@ class Head(nn.Module):
         self, states: Sequence[Tensor], mask: Tensor, types: Tensor | None = None, windows: Tensor | None = None
     ) -> Tensor:
         pooled = self.pooling(states[-1] if self.mix is None else self.mix(states), mask, types).float()
-        if windows is not None:
+        if windows is not None and not self.kind.of_inputs:
             pooled = torch.segment_reduce(pooled, "mean", lengths=windows, unsafe=True)  # a check would wait for a GPU
         with torch.autocast(pooled.device.type, enabled=False):  # bfloat16 has only 8 bits of precision for outputs
             if self.training and self._samples > 1:
@@ -267,4 +270,7 @@ class Head(nn.Module):
                 u, v, _, _ = pooled.chunk(4, dim=1)
                 slope, intercept = self.similarity
                 outputs = outputs + (slope * functional.cosine_similarity(u, v) + intercept).unsqueeze(1)
+        if self.kind.of_inputs:
+            counts = torch.ones(len(pooled), dtype=torch.int64, device=pooled.device) if windows is None else windows
+            return by_row(outputs.squeeze(-1), counts, self._most)
         return outputs * self.scale + self.shift if self.kind.standardized else outputs

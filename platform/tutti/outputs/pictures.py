@@ -182,6 +182,24 @@ def _f1_png(
     return _png(figure)
 
 
+def places_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
+    """By the place of the right candidate, the share of rows where it was chosen: a model may favour a place."""
+    rows = np.bincount(labels.astype(np.int64), minlength=len(names))
+    right = np.bincount(labels[labels == decided].astype(np.int64), minlength=len(names))
+    chosen = np.bincount(decided.astype(np.int64), minlength=len(names))
+    figure = _figure(6.4, 1.2 + 0.3 * len(names))
+    axes = figure.add_subplot()
+    axes.barh(range(len(names)), right / np.maximum(rows, 1), color=_MEMBER, alpha=0.8)
+    axes.set_yticks(range(len(names)), names)
+    for place in range(len(names)):
+        text = f"{rows[place]} right, {chosen[place]} chosen"
+        axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+    axes.set(xlim=(0, 1), ylim=(len(names) - 0.5, -0.5), xlabel="chosen where it is right")
+    axes.set_title(title, parse_math=False, fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    return _png(figure)
+
+
 def predictions_png(kind: Kind, labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
     """The picture of decisions beside labels that the kind asks for."""
     return _PICTURES[kind.picture](labels, decided, names, title)
@@ -193,6 +211,7 @@ _PICTURES: Mapping[str, Callable[[np.ndarray, np.ndarray, Sequence[str], str], b
     "lengths": lengths_png,
     "scores_by_label": labels_png,
     "scores_by_type": entities_png,
+    "right_by_place": places_png,
 }
 
 

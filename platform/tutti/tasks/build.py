@@ -166,7 +166,8 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         fold=split.fold_column if split else None,
     )
     layout, extra_layout, pair = _layouts(name, config, table)
-    soft = SoftLabels(pair, KINDS[config.kind].exclusive)
+    kind = KINDS[config.kind]
+    soft = SoftLabels(pair, kind.exclusive, kind.exchangeable)
     sources = {"train": config.train, "validation": config.validation, **config.test_sets()}
     sources["unlabeled"] = config.unlabeled
     return TaskSpec(
@@ -222,6 +223,8 @@ def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None
         labels=columns.columns_of_labels,
         several=isinstance(columns.labels, str) or columns.separator is not None,
         separator=columns.separator,
+        choices=columns.columns_of_choices,
+        answers=columns.answers,
         weight=config.row_weight,
         template=config.template,
         template_b=config.template_b,

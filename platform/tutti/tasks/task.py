@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tutti.config.metric_facts import FACTS, Needs
-from tutti.config.study import OwnMetric
+from tutti.config.study import AnswerForm, OwnMetric
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
 
@@ -53,6 +53,7 @@ class Task:
         weight: of its score in the study's, see ``tutti.tasks.objective``.
         generation: of a task of texts; None for others.
         unit: what has a tag, as of ``tutti.tasks.units``; empty where rows have labels as a whole.
+        answers: of a task with candidates, what the labels of its training file are, as ``columns.answers``; else None.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Task:
     weight: float = 1.0
     generation: Generation | None = None
     unit: str = ""
+    answers: AnswerForm | None = None
 
     def __post_init__(self) -> None:
         if not self.kind_name:

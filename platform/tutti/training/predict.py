@@ -166,8 +166,8 @@ def _batches(
     while start < len(order):
         if max_tokens is not None:
             count = _max_rows(lengths[order[start]], max_tokens)
-        else:  # longest rows come first, so the first one has the most windows
-            count = rows if windows is None else max(rows // int(windows[order[start]]), 1)
+        else:
+            count = rows if windows is None else max(rows // int(windows[order[start : start + rows]].max()), 1)
         batches.append(order[start : start + count])
         start += count
     return batches

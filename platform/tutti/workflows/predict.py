@@ -170,7 +170,7 @@ def _run(study: StudyBase, new_rows: Input, predictors: Predictors, shards: Shar
             progress.console.print(f"{counted(slots.workers, 'worker')} with {loaded}, in {precision}")
 
         def on_shard(number: int, rows: DataFrame, predictions: list[Any]) -> None:
-            shards.write(number, predictors.vote.table(rows["id"].tolist(), predictions))
+            shards.write(number, predictors.vote.table(rows["id"].tolist(), predictions, rows.get("choices")))
             progress.advance(bar, len(rows))
 
         predict_shards(
@@ -227,10 +227,17 @@ def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
     """
     from tutti.orchestration.after.inference import SHARD
     from tutti.tasks.build import new_rows_layout, sample_ids_of, task_spec
+    from tutti.tasks.layouts.candidates import from_json
 
     spec = task_spec(task.name, config.tasks[task.name], sample_ids_of(config).get(task.name, ()))
     layout = new_rows_layout(spec, file)
-    rows = sum(len(block) for block in layout.blocks(str(file), rows=SHARD))
+    rows = 0
+    for block in layout.blocks(str(file), rows=SHARD):
+        rows += len(block)
+        for own in from_json(block["choices"]) if "choices" in block else ():
+            if len(own) > len(task.names):
+                rule, remedy = f"have at most {len(task.names)} candidates, as the study's rows", "take the others out"
+                raise TaskFileError(Fault(str(file), rule, f"a row with {len(own)}", remedy))
     return Input(file, layout, spec, rows)
 
 
@@ -336,5 +343,5 @@ class FramePredictor:
             tables = []
             for _, shard in new_rows.shards(SHARD, skip=set()):
                 predicted = self._local.predict(shard)
-                tables.append(self._vote.table(shard["id"].tolist(), predicted).to_pandas())
+                tables.append(self._vote.table(shard["id"].tolist(), predicted, shard.get("choices")).to_pandas())
         return concat(tables).set_index(rows.index)

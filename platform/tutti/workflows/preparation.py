@@ -79,7 +79,9 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
         for name, share in shares.items():
             if share >= _MENTIONED_SHARE:
                 reached = f"{share:.0%} of the rows reach max_length, {limits[-1].max_length} tokens{of}"
-                console.print(f"  {name}: {reached}; longer ones {becomes}", markup=False)
+                own = next(task.kind for task in prepared.tasks if task.name == name)
+                cut = "have their contexts cut" if own.exchangeable else becomes
+                console.print(f"  {name}: {reached}; longer ones {cut}", markup=False)
     write_whole(folder.study_file, dump_study(stores.without_passwords(study)))
     return prepared
 

@@ -15,6 +15,7 @@ from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError, SubmissionError, nearest
 from tutti.files import sha256_of
 from tutti.tasks.build import ids_by, submission_of, task_spec
+from tutti.tasks.layouts.candidates import from_json
 from tutti.tasks.layouts.tagged import Tagged
 from tutti.workflows.base import StudyBase
 from tutti.workflows.electorate import chosen_recipe, electorate_of, voting_studies
@@ -270,7 +271,15 @@ def formats_of(config: StudyConfig, prepared: Prepared, recipe: Recipe) -> Forma
     formats = {name: recipe.submission.format or submission_of(task) for name, task in tested.items()}
     kinds = {name: task.glue or name for name, task in tested.items() if formats[name] == "glue"}
     separators = {name: task.columns.separator for name, task in tested.items() if task.columns.separator}
-    return Formats(recipe.submission.format, templates, kinds, separators)
+    choices = {
+        task.name: {
+            part: from_json(prepared.rows(task.name, part)["choices"].tolist())
+            for part in tested[task.name].test_sets()
+        }
+        for task in prepared.tasks
+        if task.kind.exchangeable and task.name in tested
+    }
+    return Formats(recipe.submission.format, templates, kinds, separators, choices)
 
 
 def _other_ids(config: StudyConfig, prepared: Prepared, templates: Mapping[str, Path]) -> Iterator[Fault]:

@@ -17,12 +17,13 @@ class ClassesHead:
 
     axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = False
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         return outputs
 
-    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         return head.softmax(dim=1)
 
     def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:

@@ -21,12 +21,13 @@ class OrderedValueHead:
 
     axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = True
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 0.5
 
     def width(self, outputs: int) -> int:
         return 1
 
-    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         """A discrete normal distribution around the value, which lies within the range of indices."""
         value = head.clamp(0, outputs - 1)
         return (-(((torch.arange(outputs, device=head.device) - value) / _WIDTH) ** 2) / 2).softmax(dim=1)
@@ -51,12 +52,13 @@ class CornHead:
 
     axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = False
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         return outputs - 1
 
-    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         at_least = head.sigmoid().cumprod(dim=1)  # of each class but the lowest
         ends = torch.ones_like(at_least[:, :1]), torch.zeros_like(at_least[:, :1])
         return torch.cat([ends[0], at_least], dim=1) - torch.cat([at_least, ends[1]], dim=1)

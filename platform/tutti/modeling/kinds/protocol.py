@@ -29,22 +29,25 @@ class HeadKind(Protocol):
     Attributes:
         axes: of the outputs of one pass: rows and width, and of tags units between them.
         standardized: whether a head's outputs are ``raw * scale + shift``, fitted to the training labels.
+        of_inputs: whether each of a row's inputs, its candidates, gets a value of its own; otherwise the row does, by
+            the mean of its windows.
         uncertainty: factor of the loss in learned uncertainty (Kendall, Gal, Cipolla 2018, arXiv 1705.07115).
     """
 
     axes: ClassVar[int]
     standardized: ClassVar[bool]
+    of_inputs: ClassVar[bool]
     uncertainty: ClassVar[float]
 
     def width(self, outputs: int) -> int:
         """Number of values that the head gives for each row of a task with so many outputs."""
         ...
 
-    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         """``(rows, width)`` of the head to the task's ``(rows, outputs)`` float32 predictions.
 
         Args:
-            scale: as of ``losses``.
+            scale: as of ``losses``; heads of a chain of tags need it.
         """
         ...
 

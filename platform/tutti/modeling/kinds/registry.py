@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tutti.modeling.kinds.choice import ChoiceHead
 from tutti.modeling.kinds.classes import ClassesHead
 from tutti.modeling.kinds.labels import LabelsHead
 from tutti.modeling.kinds.ordered import CornHead, OrderedValueHead
@@ -15,6 +16,7 @@ from tutti.modeling.kinds.values import ValuesHead
 _ORDERED: Mapping[str, HeadKind] = {"softmax": ClassesHead(), "regression": OrderedValueHead(), "corn": CornHead()}
 _HEADS: Mapping[str, HeadKind] = {
     "classes": ClassesHead(),
+    "choice": ChoiceHead(),
     "labels": LabelsHead(),
     "value": ValuesHead(),
     "values": ValuesHead(),

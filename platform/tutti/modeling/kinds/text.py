@@ -19,12 +19,13 @@ class TextHead:
 
     axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = False
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         return WIDTH
 
-    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         """``(rows, 2)``: log-likelihood and number of tokens."""
         return torch.stack([-head[:, 0], head[:, 1]], dim=1)
 

@@ -21,12 +21,13 @@ class TokensHead:
 
     axes: ClassVar[int] = 3
     standardized: ClassVar[bool] = False
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         return outputs
 
-    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         return head.softmax(dim=-1).masked_fill(~_present(head), float("nan"))
 
     def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:
@@ -63,7 +64,8 @@ class TokensHead:
 class ChainHead(TokensHead):
     """Scores of a linear chain, whose transitions are the head's ``scale``; probabilities are their marginals."""
 
-    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
+        assert scale is not None
         present = _present(head)
         probabilities = marginals(head, present[..., 0].sum(dim=1), scale)
         return probabilities.masked_fill(~present, float("nan"))

@@ -15,12 +15,13 @@ class ValuesHead:
 
     axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = True
+    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 0.5
 
     def width(self, outputs: int) -> int:
         return outputs
 
-    def predict(self, head: Tensor, outputs: int, *, scale: Tensor) -> Tensor:
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         return head
 
     def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:

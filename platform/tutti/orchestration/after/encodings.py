@@ -61,11 +61,12 @@ class Encodings:
         """The key of each encoding, and the rows in it, with those of pairs in the other order where it swaps them."""
         import pyarrow as pa
 
+        from tutti.data.clean import text_columns
         from tutti.data.encode import encode_rows, swapped
         from tutti.data.prompts import SCHEMA, encoded_prompts
 
-        texts = pa.table({name: pa.array(rows[name], pa.string()) for name in ("text", "text_b") if name in rows})
-        other = swapped(texts) if "text_b" in texts.column_names else None
+        texts = pa.table({name: pa.array(rows[name], pa.string()) for name in text_columns(rows)})
+        other = swapped(texts) if texts.column_names == ["text", "text_b"] else None
         for key, (tokenizer, limit) in self._tokenizers.items():
             if self._generation is not None:
                 chat, size = self._generation.chat, max(len(rows), 1)

@@ -63,7 +63,8 @@ def abilities_of(backbone: str, *, begun: bool = False) -> Abilities:
     Raises:
         BackboneError: if the backbone or its tokenizer does not load, or the backbone does not compute texts.
     """
-    from tutti.data.encode import load_tokenizer, marks_second_text, starts_special
+    from tutti.data.encode import load_tokenizer
+    from tutti.data.special_tokens import marks_second_text, starts_special
     from tutti.modeling.adapters import linear_layers
     from tutti.modeling.decoders import is_decoder
     from tutti.modeling.layers import has_linear_layers, own_layers, token_types, tokens

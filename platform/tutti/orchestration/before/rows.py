@@ -72,7 +72,7 @@ def encode_study(
     if varies_as_range(study, "max_length"):  # trials encode the lengths that they draw
         return longest, {}
     reached = {
-        task: np.concatenate([part.lengths for part in parts.values()]) >= longest[-1].max_length
+        task: np.concatenate([part.widths for part in parts.values()]) >= longest[-1].max_length
         for task, parts in tasks.items()
     }
     return longest, {task: float(rows.mean()) for task, rows in reached.items()}

@@ -16,6 +16,7 @@ from tutti.errors import Fault, SubmissionError, TaskFileError
 from tutti.outputs.election.card import Graded
 from tutti.outputs.election.members import Elected, votes
 from tutti.outputs.submission.formats.glue import official, spelled
+from tutti.tasks.layouts.candidates import ambiguous, answer_form, answered, from_json
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.ids import is_id_name
 from tutti.tasks.layouts.reading import CellCheck
@@ -80,6 +81,8 @@ def read_labels(
             got = f"others for {_some_of(others, ids)}"
             raise SubmissionError(Fault(source, f"have the texts of the test rows of {task.name}", got, remedy))
     labels = in_order["label"].tolist()
+    if task.kind.exchangeable and found is not layout:
+        labels = _letters(labels, expected, source)
     if isinstance(found, Table) and found.label == _GLUE_LABEL:
         names = _names_by_spelling(task, official(glue or task.name))
         labels = [label if label in task.names else names.get(label, label) for label in labels]
@@ -89,6 +92,14 @@ def read_labels(
         raise SubmissionError(Fault(source, rule, got, remedy))
     parsed = task.kind.parse(labels, task.names)
     return parsed.astype(np.int64) if task.kind.exclusive else parsed
+
+
+def _letters(labels: Sequence[str], expected: DataFrame, source: str) -> list[str]:
+    """Labels of a file without candidates as letters, by the candidates of the test rows."""
+    own = from_json(expected["choices"].tolist())
+    if (form := answer_form(labels, own)) is None:
+        raise SubmissionError(ambiguous(source))
+    return answered(labels, own, form)[0]
 
 
 def trained_on(prepared: Prepared, task: str, rows: DataFrame) -> int:

@@ -256,7 +256,8 @@ def _labelled(
     voting = ensemble.combiner.weights != 0
     by_members = elected.ballot.decided_alone(voted.members[voting], ensemble.voters[voting])
     opinions = opinion(kind, probabilities, decided, by_members)
-    prior = pool.prior if kind.exclusive else np.ones(1)  # labels do not compete for rows
+    competes = kind.exclusive and not kind.exchangeable  # as labels do not, for rows
+    prior = pool.prior if competes else np.ones(1)
     rows = choose(opinions, labelling, prior=prior, able=eligible)
     eligible_rows = int(eligible.sum())
     return _Labelled(task, pool, elected, eligible_rows, rows, decided[rows], probabilities[rows], opinions[rows])
@@ -350,7 +351,8 @@ def _write_labels(labelled: _Labelled, labelling: PseudoLabels, path: Path) -> N
     if labelling.labels == "soft" and labelled.task.kind.probabilistic:
         names = [PROBABILITY + name for name in labelled.task.names]
         frame = frame.assign(**{name: labelled.predictions[:, index] for index, name in enumerate(names)})
-        SoftLabels(labelled.task.pair, labelled.task.kind.exclusive).write(frame, path)
+        kind = labelled.task.kind
+        SoftLabels(labelled.task.pair, kind.exclusive, kind.exchangeable).write(frame, path)
     else:
         labelled.pool.layout.write(frame, path)
 

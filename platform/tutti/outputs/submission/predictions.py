@@ -6,10 +6,10 @@ import csv
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from tutti.ensembling.procedure import Ensemble
 from tutti.ensembling.pseudo import opinion
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import below_file_fault, resolved, storage_faults, strays, strays_of, whole_file, write_whole
+from tutti.tasks.layouts.candidates import from_json, spelled
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
@@ -52,7 +53,9 @@ class TaskVote:
     decision: np.ndarray | None = None
     calibrated: bool = False
 
-    def table(self, ids: Sequence[str], predictions: Sequence[np.ndarray]) -> pa.Table:
+    def table(
+        self, ids: Sequence[str], predictions: Sequence[np.ndarray], choices: Iterable[str] | None = None
+    ) -> pa.Table:
         """Columns id, label or labels, confidence and ``p_NAME`` for each class or label; or id and the numbers; or id,
         tags and the confidence of the least certain one; or id, text and agreement, the share of members who write this
         very text.
@@ -62,6 +65,7 @@ class TaskVote:
 
         Args:
             predictions: by checkpoint, its float32 outputs.
+            choices: the rows' candidates as JSON lists, where they have any; labels are then as those of training rows.
         """
         members = 1 if self.ensemble is None else len(self.ensemble.voters)
         votes = np.zeros((members, *predictions[0].shape), dtype=predictions[0].dtype)
@@ -92,6 +96,10 @@ class TaskVote:
             return pa.table({name: pa.array(cells) for name, cells in columns.items()})
         held = kind.held(decided, len(names))
         decided_names = pa.array([", ".join(compress(names, row)) for row in held], pa.string())
+        if kind.exchangeable:
+            own = [()] * len(ids) if choices is None else from_json(choices)
+            forms = repeat(self.task.answers or "letter")
+            decided_names = pa.array(map(spelled, kind.cells(decided, names), own, forms), pa.string())
         of_decisions = np.where(held, probabilities, np.inf if kind.exclusive else 1 - probabilities)
         columns = {
             "id": id_column,

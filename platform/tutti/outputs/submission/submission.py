@@ -16,6 +16,7 @@ import numpy as np
 from tutti.errors import Fault, SubmissionError, nearest
 from tutti.outputs.submission.formats.competition import Competition
 from tutti.outputs.submission.formats.csv import Csv
+from tutti.outputs.submission.formats.filling import filling_of_candidates
 from tutti.outputs.submission.formats.glue import Glue, official, plain, spelled
 from tutti.outputs.submission.formats.protocol import Item, SubmissionFormat
 from tutti.tasks.number_text import shortest
@@ -38,12 +39,14 @@ class Formats:
         glue_tasks: by task that writes a file in the format ``glue``, the GLUE task that it is, whose official name the
             file has.
         separators: by task whose files have several labels in one cell, what stands between them.
+        choices: by task whose rows have candidates, and test part, the candidates of each row.
     """
 
     format: str | None = None
     templates: Mapping[str, Path] = field(default_factory=dict)
     glue_tasks: Mapping[str, str] = field(default_factory=dict)
     separators: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, Mapping[str, Sequence[Sequence[str]]]] = field(default_factory=dict)
 
     def check(self, test_ids: TestIds, tasks: Sequence[Task]) -> None:
         """Checks that each template belongs to a test file and has its rows, and no labels of another task, and that
@@ -130,7 +133,12 @@ class Formats:
     def render(self, task: Task, part: str, ids: Sequence[str], items: Sequence[Item]) -> bytes:
         """The content of the file of one part of one task; raises SubmissionError as the format does."""
         form = self.of(task, part)
-        if isinstance(form, Glue) and task.kind.exclusive:
+        if task.kind.exchangeable and not isinstance(form, Glue):
+            sampled = form.filling(task) if isinstance(form, Csv) and form.order is not None else None
+            filling = sampled or filling_of_candidates(task)
+            own = self.choices.get(task.name, {}).get(part) or [()] * len(items)
+            items = list(map(filling.item, items, own))
+        elif isinstance(form, Glue) and task.kind.exclusive:
             items = spelled(self.place(task, part)[1], [str(item) for item in items])
         elif isinstance(form, Csv) and form.order is not None:
             items = [*map(form.filling(task).item, items)]

@@ -27,6 +27,7 @@ class Classes:
     name: ClassVar[str] = "classes"
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = True
+    exchangeable: ClassVar[bool] = False
     generative: ClassVar[bool] = False
     sequential: ClassVar[bool] = False
     tuned_alone: ClassVar[bool] = False

@@ -33,6 +33,7 @@ class Labels:
     name: ClassVar[str] = "labels"
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = False
+    exchangeable: ClassVar[bool] = False
     generative: ClassVar[bool] = False
     sequential: ClassVar[bool] = False
     tuned_alone: ClassVar[bool] = True

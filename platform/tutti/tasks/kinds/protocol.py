@@ -25,6 +25,8 @@ class Kind(Protocol):
         probabilistic: whether outputs are probabilities. They then have a confidence, can be calibrated and be learnt
             as soft labels, and ``distributions``, ``from_distributions`` and ``truths`` apply.
         exclusive: whether exactly one of a row's outputs comes true, so that they compete.
+        exchangeable: whether outputs are a row's own, so that the same place means nothing from row to row, and a row
+            may have fewer than others: nothing is then learnt, tuned or counted by output.
         generative: whether outputs are texts that a model writes token by token. They take no mean.
         sequential: whether a row has several units, such as words, each with outputs of its own.
         tuned_alone: whether a model alone is scored at tuned decisions, for metrics that have a ``tuner``, since those
@@ -36,6 +38,7 @@ class Kind(Protocol):
     name: ClassVar[str]
     probabilistic: ClassVar[bool]
     exclusive: ClassVar[bool]
+    exchangeable: ClassVar[bool]
     generative: ClassVar[bool]
     sequential: ClassVar[bool]
     tuned_alone: ClassVar[bool]

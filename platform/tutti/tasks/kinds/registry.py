@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tutti.tasks.kinds.choice import Choice
 from tutti.tasks.kinds.classes import Classes
 from tutti.tasks.kinds.labels import Labels
 from tutti.tasks.kinds.ordered import Ordered
@@ -12,6 +13,5 @@ from tutti.tasks.kinds.text import Text
 from tutti.tasks.kinds.tokens import Tokens
 from tutti.tasks.kinds.values import Value, Values
 
-KINDS: Mapping[str, Kind] = {
-    kind.name: kind for kind in (Classes(), Ordered(), Labels(), Value(), Values(), Text(), Tokens())
-}
+_ALL: tuple[Kind, ...] = (Classes(), Ordered(), Choice(), Labels(), Value(), Values(), Text(), Tokens())
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}

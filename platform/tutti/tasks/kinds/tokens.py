@@ -43,6 +43,7 @@ class Tokens:
     name: ClassVar[str] = "tokens"
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = False
+    exchangeable: ClassVar[bool] = False
     generative: ClassVar[bool] = False
     sequential: ClassVar[bool] = True
     tuned_alone: ClassVar[bool] = False

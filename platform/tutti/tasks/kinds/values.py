@@ -23,6 +23,7 @@ class Values:
     name: ClassVar[str] = "values"
     probabilistic: ClassVar[bool] = False
     exclusive: ClassVar[bool] = False
+    exchangeable: ClassVar[bool] = False
     generative: ClassVar[bool] = False
     sequential: ClassVar[bool] = False
     tuned_alone: ClassVar[bool] = False

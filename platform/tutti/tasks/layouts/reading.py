@@ -17,6 +17,7 @@ from tutti.files import is_lfs_pointer, nearest_file, sha256_of
 from tutti.tasks.layouts.packed import opened, packing
 
 FAULTS_SHOWN = 10
+TEXTS = ("text", "choices")  # how the names of columns of texts begin
 _FEW = 3  # faults of one kind that are told one by one
 CellCheck = Callable[[str], tuple[str, str, str] | None]
 """A label to the rule that it breaks, what it is instead, and the remedy; or None."""
@@ -209,7 +210,7 @@ def checked_frame(
     if not places and not all_faults:
         all_faults.append(Fault(origin, "have at least one row", "none", "name the file that has the rows"))
     for name, values in columns.items():
-        if name == "group" or (name.startswith("text") and "label" not in columns):
+        if name == "group" or (name.startswith(TEXTS) and "label" not in columns):
             continue
         rule = f"have {'an' if name == 'id' else 'a'} {name} that is not empty"
         remedy = f"fill in the {name}, or take the row out"

@@ -37,7 +37,8 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_b
 
 @dataclass(frozen=True)
 class SoftLabels(FileSource):
-    """Columns ``id``, ``text``, ``text_b`` (pairs) and ``probabilities``, a struct with a float for each class.
+    """Columns ``id``, ``text``, ``text_b`` (pairs), ``choices`` (candidates, lists of JSON) and ``probabilities``, a
+    struct with a float for each class.
 
     ``read`` returns the most probable class as ``label``, and a float32 column ``PROBABILITY + CLASS`` for each class.
     ``write`` expects the same columns.
@@ -45,10 +46,12 @@ class SoftLabels(FileSource):
     Attributes:
         pair: whether a row has two texts.
         exclusive: whether a row's probabilities sum to 1, as those of classes do, and those of several labels do not.
+        choices: whether a row has candidates of its own.
     """
 
     pair: bool = False
     exclusive: bool = True
+    choices: bool = False
 
     def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         existing_file(source)
@@ -91,7 +94,7 @@ class SoftLabels(FileSource):
             pq.write_table(pa.table({**columns, _COLUMN: struct}), temporary, compression="zstd")
 
     def _texts(self) -> list[str]:
-        return ["id", "text", *(["text_b"] if self.pair else [])]
+        return ["id", "text", *["text_b"] * self.pair, *["choices"] * self.choices]
 
 
 def _probabilities(column: pa.ChunkedArray, source: str) -> tuple[list[str], np.ndarray]:

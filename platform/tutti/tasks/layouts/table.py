@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import repeat, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas import DataFrame
 
+from tutti.config.study import AnswerForm
 from tutti.config.template import column_name, filled
 from tutti.config.template import columns_of as columns_in
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.files import whole_file, write_whole
-from tutti.tasks.layouts import packed, workbook
+from tutti.tasks.layouts import candidates, packed, workbook
 from tutti.tasks.layouts.delimited import delimited_blocks, dialect_notice
 from tutti.tasks.layouts.ids import WHOLE_FLOATS, id_columns, id_text
 from tutti.tasks.layouts.json_rows import json_blocks
@@ -46,6 +48,8 @@ _SAVED = {
     ".pkl": ".parquet",
     ".pickle": ".parquet",
 }
+ANSWERS = "answers"
+"""The attribute of frames in which they say what the labels of their file were, as ``columns.answers``."""
 _ROWS = 4096  # that are looked at together for their ids
 _SPLIT_KEYS = {"group": "split.group", "fold": "split.fold_column", "weight": "row_weight"}  # which name these columns
 
@@ -61,6 +65,9 @@ class Table(FileSource):
         text_b: name of the second text's column; None for single texts.
         label: name of the label column.
         labels: names of columns with one label or number each, in place of ``label``.
+        choices: names of the columns of a row's own candidates, which become one column ``choices`` of JSON lists: one
+            column of lists, or one for each candidate. Labels become letters.
+        answers: what labels say of candidates; None for what all rows fit.
         weight: name of the column of weights of labelled rows in the loss; None where all weigh 1.
         several: whether ``label`` has a list of labels, as a JSON list or with ``separator`` between them.
         template: the text, composed of columns as in ``{title} [SEP] {body}``, in place of ``text``. A file that has a
@@ -80,6 +87,8 @@ class Table(FileSource):
     labels: tuple[str, ...] = ()
     several: bool = False
     separator: str | None = None
+    choices: tuple[str, ...] = ()
+    answers: AnswerForm | None = None
     weight: str | None = None
     template: str | None = None
     template_b: str | None = None
@@ -152,6 +161,7 @@ class Table(FileSource):
     def names(self, *, labelled: bool) -> dict[str, str]:
         """Maps our column names to those of the table; columns that are not used are left out."""
         theirs = {"id": self.id, "text": self.text, "text_b": self.text_b}
+        theirs |= {candidates.PREFIX + name: name for name in self.choices}
         if labelled:
             theirs |= {PREFIX + name: name for name in self.labels} or {"label": self.label}
             theirs |= {"group": self.group, "fold": self.fold, "weight": self.weight}
@@ -173,6 +183,8 @@ class Table(FileSource):
             rows = rows.assign(**{PREFIX + name: cells for name, cells in columns_of(rows["label"].tolist()).items()})
         elif self.several:
             rows = rows.assign(label=joined(rows["label"].tolist(), self.separator))
+        elif self.choices:
+            rows = self._with_choices(rows)
         table = rows[list(names)].rename(columns=names)
         match path.suffix.lower():
             case ".csv":
@@ -188,6 +200,17 @@ class Table(FileSource):
             case _:
                 lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_dict("records")]
                 write_whole(path, "".join(lines))
+
+    def _with_choices(self, rows: DataFrame) -> DataFrame:
+        """Rows with their candidates and labels as the table has them."""
+        own = candidates.from_json(rows["choices"].tolist())
+        answers = map(candidates.spelled, rows["label"], own, repeat(self.answers or "letter"))
+        if len(self.choices) == 1:
+            return rows.assign(**{candidates.PREFIX + self.choices[0]: rows["choices"]}, label=list(answers))
+        columns = zip(self.choices, zip_longest(*own, fillvalue=""), strict=False)
+        filled_in = {candidates.PREFIX + name: list(cells) for name, cells in columns}
+        empty = {candidates.PREFIX + name: "" for name in self.choices}
+        return rows.assign(**{**empty, **filled_in}, label=list(answers))
 
 
 def column_names(source: str, *, wanted: Set[str] = frozenset()) -> list[str]:
@@ -252,6 +275,8 @@ def frame_of(
         cells[name] = []
         for number, value in zip(places, table[name], strict=True):
             is_list = layout.several and name == names.get("label") and isinstance(value, list)
+            if name in layout.choices:
+                continue
             text = id_text(value) if name == names.get("id") else list_text(value) if is_list else cell_text(value)
             cells[name].append(text)
             if name == names.get("id") and isinstance(value, float) and abs(value) >= WHOLE_FLOATS:
@@ -273,19 +298,31 @@ def frame_of(
     columns: dict[str, list[str]] = (
         {} if "id" in names else {"id": [str(first_row + row) for row in range(len(places))]}
     )
+    own = candidates.candidates([table[name] for name in layout.choices]) if layout.choices else []
     for column, name in names.items():
+        if name in layout.choices and column != "label":
+            continue
         columns[column] = filled(composed[column], cells) if column in composed else cells[name]
     if of_labels := {name: columns.pop(PREFIX + name) for name in layout.labels if PREFIX + name in names}:
         columns["label"] = by_columns(of_labels)
     elif layout.several and "label" in columns:
         columns["label"] = listed(columns["label"], layout.separator)
-    return checked_frame(columns, origin=origin, places=places, place=place, faults=faults, check=check, unique=unique)
+    form = layout.answers
+    if layout.choices:
+        columns["choices"] = candidates.as_json(own)
+        where = [f"{origin}, {place} {each}" for each in places]
+        form = candidates.answer(columns, own, form, faults, origin=origin, places=where)
+    frame = checked_frame(columns, origin=origin, places=places, place=place, faults=faults, check=check, unique=unique)
+    frame.attrs[ANSWERS] = form
+    return frame
 
 
 def _key_of(column: str, is_composed: bool) -> str:
     """The key of a study file that names one of our columns, or says how it is composed."""
     if column.startswith(PREFIX):
         return "columns.labels or columns.values"
+    if column.startswith(candidates.PREFIX):
+        return "columns.choices"
     return column.replace("text", "template") if is_composed else _SPLIT_KEYS.get(column, f"columns.{column}")
 
 

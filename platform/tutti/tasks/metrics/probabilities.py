@@ -73,6 +73,11 @@ def mean_average_precision_at(labels: np.ndarray, probabilities: np.ndarray, *, 
     return _mean((precisions * hits).sum(axis=1)[true > 0] / np.minimum(true[true > 0], k))
 
 
+def mean_reciprocal_rank(labels: np.ndarray, probabilities: np.ndarray, *, outputs: int) -> float:
+    """The mean of 1 / rank of the true class; of equally probable ones the first counts as the more probable."""
+    return _mean(1 / _ranks_of_true(labels, probabilities))
+
+
 def top_k_accuracy(labels: np.ndarray, probabilities: np.ndarray, *, outputs: int, k: int) -> float:
     """The share of rows whose class is among the k most probable; of equally probable ones the first counts as more."""
     return _mean(_ranks_of_true(labels, probabilities) <= k)

@@ -75,6 +75,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType({name: _with_function(facts) fo
 _LOGGED: Mapping[str, tuple[str, ...]] = {
     "classes": ("macro_f1", "accuracy"),
     "ordered": ("quadratic_kappa", "accuracy"),
+    "choice": ("accuracy", "log_loss"),
     "labels": ("macro_f1", "roc_auc"),
     "value": ("pearson", "spearman"),
     "values": ("rmse", "pearson"),

@@ -9,12 +9,15 @@ from itertools import chain, islice
 
 import numpy as np
 
+from tutti.config.study import AnswerForm
 from tutti.errors import Fault, SubmissionError, nearest
 from tutti.outputs.submission.formats.protocol import Item, Wanted
+from tutti.tasks.layouts.candidates import spelled
 from tutti.tasks.number_text import parse_number
 from tutti.tasks.spelling import is_placeholder, spelled_alike, spelled_like
 from tutti.tasks.task import Task
 
+_BEST = "map_at_"  # begins the names of metrics of the best few
 _SHOWN = 5  # names that one message lists
 _SEPARATORS = (" ", ", ", ",", ";", "|")  # between the names of one cell, tried in this order
 
@@ -29,6 +32,7 @@ class Filling:
         spelling: by class, or label of a list, as the file spells it.
         separator: between names in one cell; empty for a JSON list. None for no list.
         most: of a ranking, how many names a cell has.
+        answers: how candidates are written; None for other tasks.
     """
 
     wanted: Wanted = "decisions"
@@ -36,21 +40,39 @@ class Filling:
     spelling: Mapping[str, str] = field(default_factory=dict)
     separator: str | None = None
     most: int | None = None
+    answers: AnswerForm | None = None
 
-    def item(self, item: Item) -> Item:
-        """An item with the names of the task's outputs as the file has it."""
+    def item(self, item: Item, own: Sequence[str] = ()) -> Item:
+        """An item with the names of the task's outputs as the file has it.
+
+        Args:
+            own: the row's candidates, in tasks that have any.
+        """
         if self.separator is not None:
             assert isinstance(item, Mapping)
             if self.most is None:
                 chosen = [name for name, given in item.items() if given]
             else:
                 chosen = list(islice(sorted(item, key=lambda name: -float(item[name])), self.most))
-            names = [self.spelling.get(name, name) for name in chosen]
+                chosen = chosen[: len(own) or None]
+            names = [self._spelled(name, own) for name in chosen]
             return self.separator.join(names) if self.separator else json.dumps(names, ensure_ascii=False)
         if self.outputs:
             values = item if isinstance(item, Mapping) else {str(item): 1}
             return {column: values.get(output, 0) for column, output in self.outputs.items()}
-        return item if isinstance(item, Mapping) else self.spelling.get(str(item), item)
+        return item if isinstance(item, Mapping) else self._spelled(str(item), own)
+
+    def _spelled(self, name: str, own: Sequence[str]) -> str:
+        return self.spelling.get(name, name) if self.answers is None else spelled(name, own, self.answers)
+
+
+def filling_of_candidates(task: Task) -> Filling:
+    """How rows with candidates are filled in without a sample: as training labels are, or with the best of a row."""
+    answers = task.answers or "letter"
+    if task.metric.startswith(_BEST):
+        most = int(task.metric.removeprefix(_BEST))
+        return Filling("probabilities", separator=" ", most=most, answers=answers)
+    return Filling("probabilities" if _needs(task) else "decisions", answers=answers)
 
 
 @dataclass(frozen=True)
@@ -77,6 +99,8 @@ class Sample:
         """
         if len(self.columns) > 1:
             return Filling(self._wanted(task), self._outputs(task))
+        if task.kind.exchangeable:
+            return self._of_candidates(task)
         if task.kind.exclusive:
             return self._of_class(task)
         if task.kind.generative or task.kind.sequential:
@@ -87,8 +111,8 @@ class Sample:
             return Filling(self._wanted(task), self._outputs(task))
         lists = [_list_of(cell, separator) for cell in self.cells[0]]
         spelling = spelled_like(task.names, [*chain.from_iterable(lists)]) or {}
-        if task.metric.startswith("map_at_"):
-            most = int(task.metric.removeprefix("map_at_"))
+        if task.metric.startswith(_BEST):
+            most = int(task.metric.removeprefix(_BEST))
             return Filling("probabilities", spelling=spelling, separator=separator, most=most)
         return Filling(spelling=spelling, separator=separator)
 
@@ -135,6 +159,26 @@ class Sample:
         if fractions or all(map(is_placeholder, cells)):
             return Filling(spelling=dict(zip(names, names, strict=True)))
         raise self._of_another_task(names)
+
+    def _of_candidates(self, task: Task) -> Filling:
+        """One column of candidates, by letter, place or text, or of the best ones of each row."""
+        default, places = filling_of_candidates(task), [*map(str, range(len(task.names) + 1))]
+        cells = [cell for cell in self.cells[0] if not is_placeholder(cell)]
+        if not cells:
+            return default
+        separator = self._separator_of([*task.names, *places], least=2)
+        lists = [[cell] if separator is None else _list_of(cell, separator) for cell in cells]
+        names = {*chain.from_iterable(lists)}
+        if {*map(str.upper, names)} <= {*task.names}:
+            answers: AnswerForm = "letter"
+        elif names <= {*places}:
+            by_cells: AnswerForm = "index" if "0" in names or task.answers != "number" else "number"
+            answers = "number" if places[-1] in names and "0" not in names else by_cells
+        else:
+            answers = "text"
+        if separator is None:
+            return Filling(answers=answers)
+        return Filling("probabilities", separator=separator, most=max(map(len, lists)), answers=answers)
 
     def _of_number(self, task: Task) -> Filling:
         filled = [cell for cell in self.cells[0] if not is_placeholder(cell)]
