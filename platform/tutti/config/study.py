@@ -31,7 +31,6 @@ LayoutName = Literal["competition", "glue", "table", "hub", "instructions", "tok
 FormatName = Literal["competition", "glue", "csv"]
 INSTRUCTION_COLUMNS = {"text": "input", "label": "output"}  # the default names of the format input-output
 Objective = Literal["score", "gain", "seconds", "parameters", "disk"]
-
 TEXTS = ("text", "text_b")  # that split.group names in any layout: the first and the second text
 Weight = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 SHARE = 0.1  # default share of a task's training rows that is held out for validation
@@ -117,7 +116,7 @@ def _file_or_sets(value: Any) -> str:
     return "sets" if isinstance(value, dict) else "file"
 
 
-# Discriminated by hand: otherwise pydantic would report a fault for each member of the union.
+# Discriminated by hand, as ``Labels`` are.
 TestFiles = Annotated[
     Annotated[str, Tag("file")] | Annotated[dict[Name, str], Field(min_length=1), Tag("sets")],
     Discriminator(_file_or_sets),
@@ -274,8 +273,8 @@ Group = Annotated[
 class Split(Strict):
     """The validation split: stratified, shuffled, seeded. Tasks with a validation file of their own are not split.
 
-    With ``folds`` a trial trains once per fold, on the rows of the other folds, so that every row is validated once.
-    Rows that share their texts or a value of ``group`` stay together, in all tasks.
+    With ``folds`` a trial trains once per fold, on the others' rows, so that every row is validated once. Rows that share
+    their texts or a value of ``group`` stay together, in all tasks.
     """
 
     validation: Annotated[float, Field(gt=0, lt=1)] | None = None  # share of rows; by default SHARE without folds

@@ -63,8 +63,8 @@ def prepare(
 
     Each part is written to ``folder/TASK/PART.parquet`` with columns id, text, text_b (pairs), label (int32 class
     index, or float32 value for a regression; absent without labels) and weight (float32, train only), and
-    ``folder/prepared.json`` last. Training rows that share their texts or a group, in whatever task, stay on one side of
-    the split, and in one fold: see ``hold_out``.
+    ``folder/prepared.json`` last. Training rows that share their texts or a group, in whatever task, stay on one side
+    of the split, and in one fold: see ``hold_out``.
 
     Rows of ``extra_train`` go to train only, with ids prefixed by ``extraN/`` (N counted from 0). Extra rows whose
     texts some task validates on are dropped, since they would bias its validation score. If extra rows have
