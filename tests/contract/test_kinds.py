@@ -37,6 +37,7 @@ from tutti.outputs.report.report import vote
 from tutti.outputs.submission.predictions import TaskVote
 from tutti.records import CheckpointRecord
 from tutti.tasks.build import sample_ids_of, task_specs
+from tutti.tasks.kinds.entities import types_of
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
@@ -534,7 +535,12 @@ def test_the_report_s_part_on_an_ensemble_is_made(study_of, example):
     )
     part = section.tasks[0]
     assert part.picture in section.pictures
-    assert [each.label for each in part.classes] == [*study.task.names] * study.task.kind.probabilistic
+    names = types_of(study.task.names) if study.task.kind.sequential else study.task.names
+    assert [each.label for each in part.classes] == [*names] * study.task.kind.probabilistic
+    if study.task.kind.sequential:
+        row = part.disputed[0]
+        assert "".join(each.text for each in row.parts) == row.text
+        assert {each.verdict for each in row.parts} <= {"", "right", "missed", "wrong"}
     known = study.prepared.labels("t", "validation")
     if study.task.kind_name == "labels":
         assert [each.rows for each in part.classes] == np.nansum(known, axis=0).tolist()

@@ -273,8 +273,8 @@ Group = Annotated[
 class Split(Strict):
     """The validation split: stratified, shuffled, seeded. Tasks with a validation file of their own are not split.
 
-    With ``folds`` a trial trains once per fold, on the others' rows, so that every row is validated once. Rows that share
-    their texts or a value of ``group`` stay together, in all tasks.
+    With ``folds`` a trial trains once per fold, on the others' rows, so that every row is validated once. Rows that
+    share their texts or a value of ``group`` stay together, in all tasks.
     """
 
     validation: Annotated[float, Field(gt=0, lt=1)] | None = None  # share of rows; by default SHARE without folds

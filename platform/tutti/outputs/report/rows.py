@@ -1,4 +1,4 @@
-"""Precision and recall by class or label, and the rows on which members disagree most, both out of fold."""
+"""Precision and recall by class, label or type of entity, and the rows on which members disagree most, out of fold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tutti.outputs.election.members import Elected
+from tutti.tasks.kinds.entities import types_of
 from tutti.tasks.kinds.probabilities import known
+from tutti.tasks.metrics.tags import entity_counts
+from tutti.tasks.units import spans_of
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
@@ -17,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassScores:
-    """The scores of one class or label.
+    """The scores of one class, label or type of entity.
 
     Attributes:
-        rows: the number of validation rows that have it.
+        rows: the number of validation rows that have it, or of entities.
         precision: none if it is never predicted.
         recall: none if it has no rows.
     """
@@ -39,6 +42,7 @@ class Disputed:
         label: as in the task's file.
         predicted: the prediction of an ensemble that was chosen on other rows.
         votes: the number of members by predicted class, highest first; for a regression, the range of values.
+        parts: of rows with tags, the text as both mark it; else empty.
     """
 
     id: str
@@ -46,11 +50,41 @@ class Disputed:
     label: str
     predicted: str
     votes: str
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Neighbouring characters of a text that are alike in the label and in the prediction.
+
+    Attributes:
+        label, predicted: the type of entity that they are in; empty for none.
+    """
+
+    text: str
+    label: str
+    predicted: str
+
+    @property
+    def verdict(self) -> str:
+        """``right``, ``missed`` or ``wrong``; empty outside of entities."""
+        if self.label == self.predicted:
+            return "right" if self.label else ""
+        return "wrong" if self.predicted else "missed"
 
 
 def class_scores(task: Task, elected: Elected) -> tuple[ClassScores, ...]:
-    """The scores of each class or label, in the task's order; rows on which a label is missing do not count for it."""
+    """The scores of each class or label, in the task's order, or of each type of entity.
+
+    Rows on which a label is missing do not count for it.
+    """
     labels, kind = elected.ballot.labels, task.kind
+    if kind.sequential:
+        counts = entity_counts(labels, elected.held_out.decisions[0], outputs=task.outputs).sum(axis=0).T
+        return tuple(
+            ClassScores(name, int(true), right / found if found else None, right / true if true else None)
+            for name, (right, found, true) in zip(types_of(task.names), counts, strict=True)
+        )
     every_actual, every_predicted = (kind.held(each, task.outputs) for each in (labels, elected.held_out.decisions[0]))
     every_predicted = every_predicted & known(kind, labels)
     scores = []
@@ -89,9 +123,33 @@ def disputed(
             label=task.kind.text(elected.ballot.labels[row], task.names, exact=True),
             predicted=task.kind.text(elected.held_out.decisions[0, row], task.names),
             votes=task.kind.votes_text(votes[:, row], task.names),
+            parts=_parts(task, texts[row], elected.ballot.labels[row], elected.held_out.decisions[0, row])
+            if task.kind.sequential
+            else (),
         )
         for row in by_text.values()
     )
+
+
+def _parts(task: Task, text: str, labels: np.ndarray, decided: np.ndarray) -> tuple[Part, ...]:
+    types = ("", *types_of(task.names))
+    units = spans_of(text, task.unit)
+    by_unit = [
+        (types[(max(int(tag), 0) + 1) // 2], types[(max(int(other), 0) + 1) // 2])
+        for tag, other in zip(labels[: len(units)], decided[: len(units)], strict=True)
+    ]
+    parts: list[Part] = []
+    place = 0
+    for index, ((start, end), own) in enumerate(zip(units.tolist(), by_unit, strict=True)):
+        before = by_unit[index - 1] if index else None
+        between = text[place:start]
+        if before == own:
+            last = parts.pop()
+            parts.append(Part(last.text + between + text[start:end], *own))
+        else:
+            parts += [Part(between, "", "")] * bool(between) + [Part(text[start:end], *own)]
+        place = end
+    return (*parts, *[Part(text[place:], "", "")] * bool(text[place:]))
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> float | None:
