@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tutti.data.batches import BatchPlan, TokenRows
+from tutti.data.distinct import distinct_rows
 from tutti.data.encode import EncodedPart, encode_rows, load_tokenizer, part_of
 from tutti.errors import TaskFileError
 from tutti.records import TextLimit
@@ -88,3 +89,12 @@ def test_a_token_budget_counts_every_candidate_and_its_padding(tokenizer_folder,
     for start, end in pairwise(boundaries):
         size = TokenRows(part, multiple=multiple).pad(order[start:end])["input_ids"].numel()
         assert size <= max_tokens or end - start == 1
+
+
+def test_pretraining_reads_one_candidate_of_each_row_and_every_context_once(tokenizer_folder: str) -> None:
+    own = ["w7", "w8 w9"]
+    part = encoded(tokenizer_folder, [words(1, 2), words(3), words(3)], [own, own, own[::-1]], max_length=16)
+    rows = distinct_rows([part])
+    assert rows["input_ids"][:] == [[2, 5, 6, 3, 11, 3], [2, 7, 3, 12, 13, 3]]
+    assert rows["token_type_ids"][:] == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 1]]
+    assert rows["length"][:] == [6, 6]
