@@ -63,6 +63,12 @@ COMMANDS: dict[str, Sequence[Case]] = {
             write("pretraining.yaml", "backbone: backbone\ntexts: moods_train.tsv\nout: made\nlearning_rte: 1.0e-3\n"),
             "backbone pretrain pretraining.yaml",
         ),
+        Case(
+            "`backbone pretrain` keeps backbones where those of another run are",
+            command="backbone pretrain study.yaml --out made --keep-every 5",
+            change=both(lambda folder: (folder / "made.kept").mkdir(), write("made.kept/notes.txt", "mine")),
+        ),
+        Case("`backbone probe` of a run that has kept nothing", command="backbone probe made study.yaml"),
         Case("`ensemble` into the current folder", command="ensemble studies/moods --out ."),
         Case(
             "`backbone pretrain` goes on with other settings than it was begun with",

@@ -28,6 +28,7 @@ from tutti.errors import BackboneError, StudyError
 from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.training.machine import precision
 from tutti.training.pretraining import loop, run
+from tutti.training.pretraining.kept import kept_backbones
 from tutti.training.pretraining.language_model import load_language_model
 from tutti.training.pretraining.run import pretrain
 
@@ -172,6 +173,24 @@ def test_a_run_cut_off_within_an_epoch_ends_bit_equal_and_passes_a_damaged_state
     assert min(steps) == 22
     assert resumed.measures == whole.measures
     assert_equal(weights_of(resumed.path), weights_of(whole.path))
+
+
+def test_backbones_are_kept_while_a_run_goes_on_each_once_and_whole(options, tmp_path):
+    options["settings"] = changed(keep_every=20, save_steps=9, log_steps=1)
+    cut_off(options, step=45)
+    kept = kept_backbones(options["out"])
+    assert [*kept] == [0, 20, 40]
+    before, first = (AutoModelForMaskedLM.from_pretrained(each) for each in (options["backbone"], kept[0]))
+    assert_equal(before.bert.state_dict(), first.bert.state_dict())
+    AutoTokenizer.from_pretrained(kept[20])
+    shutil.rmtree(kept[40])  # of a run that was killed before it was written
+    made = pretrain(**options)
+    kept = kept_backbones(options["out"])
+    assert [*kept] == [0, 20, 40, 54]
+    assert_equal(weights_of(kept[54]), weights_of(made.path))
+    shutil.rmtree(made.path)
+    with pytest.raises(BackboneError, match=r"adapted\.kept must be a new or an empty folder"):
+        pretrain(**options)
 
 
 def test_a_run_goes_on_in_the_precision_that_it_began_in(options, monkeypatch):

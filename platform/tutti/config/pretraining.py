@@ -41,6 +41,7 @@ class PretrainingSettings(Strict):
         save_steps, save_minutes: a state is saved as soon as one of them has passed; 0 steps for never by steps.
         evaluate_steps: the held-out loss is also measured every so many steps; 0 for after each epoch alone.
         log_steps: progress is reported every so many steps.
+        keep_every: the backbone is kept, to be tried, before the first step and every so many; 0 for never.
     """
 
     epochs: Annotated[int, Field(ge=1)] = 10
@@ -62,6 +63,7 @@ class PretrainingSettings(Strict):
     save_minutes: NotNegative = 10.0
     evaluate_steps: Annotated[int, Field(ge=0)] = 0
     log_steps: Annotated[int, Field(ge=1)] = 50
+    keep_every: Annotated[int, Field(ge=0)] = 0
 
     def of(self, objective: ObjectiveName) -> PretrainingSettings:
         """With the objective's learning rate, unless one is given."""
@@ -146,6 +148,15 @@ def is_pretraining_file(file: Path) -> bool:
         return False
     raw = read_mapping(file, kind="study or pretraining file")
     return "tasks" not in raw and not {"texts", "out"}.isdisjoint(raw)
+
+
+def output_of(file: Path) -> Path:
+    """What the run of a pretraining file writes.
+
+    Raises:
+        ConfigError: with every fault of the file.
+    """
+    return load_pretraining(PretrainingConfig, file, {}, option=str).out
 
 
 def load_pretraining(

@@ -80,6 +80,7 @@ class Loop:
     Args:
         states: where states are, and are saved by rank 0; a folder that all ranks see.
         report: called on rank 0.
+        keep: called on rank 0 with the number of steps, every ``keep_every`` and after the last one.
         precision: as of ``tutti.training.machine.precision``.
     """
 
@@ -91,6 +92,7 @@ class Loop:
     precision: str
     pad: int
     report: Callable[[Progress], None] = lambda progress: None
+    keep: Callable[[int], None] = lambda step: None
     _step: int = field(default=0, init=False)
     _seconds_per_step: float = field(default=math.nan, init=False)
 
@@ -118,6 +120,7 @@ class Loop:
             StorageError: if a state cannot be written.
         """
         measures = self._restore()
+        self._keep()
         with self._quick():
             while self._step < self.steps:
                 measures = self._epoch() or measures
@@ -163,10 +166,16 @@ class Loop:
                 self._save()
             if saves:
                 saved = time.monotonic()
+            self._keep()
             if self._due():
                 measures = self._evaluate()
             reported += time.monotonic() - now  # none of this is time of training
         return measures
+
+    def _keep(self) -> None:
+        every = self.settings.keep_every
+        if rank() == 0 and every and (_is_multiple(self._step, every) or self._step == self.steps):
+            self.keep(self._step)
 
     def _due(self) -> bool:
         """Whether the held-out loss is measured after this step."""

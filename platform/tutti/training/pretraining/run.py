@@ -34,6 +34,7 @@ from tutti.training.machine.precision import fastest
 from tutti.training.machine.ranks import from_rank_zero, rank, world_size
 from tutti.training.pretraining.causal import Causal
 from tutti.training.pretraining.electra import Electra
+from tutti.training.pretraining.kept import keep, kept_folder
 from tutti.training.pretraining.language_model import objective_of
 from tutti.training.pretraining.loop import Loop, Progress
 from tutti.training.pretraining.masked import Masked
@@ -42,7 +43,13 @@ from tutti.training.pretraining.states import States
 from tutti.training.pretraining.tracked import tracked
 
 _SETTINGS = "settings.json"
-_MAY_CHANGE = {"save_steps", "save_minutes", "evaluate_steps", "log_steps"}  # without effect on the weights
+_MAY_CHANGE = {
+    "save_steps",
+    "save_minutes",
+    "evaluate_steps",
+    "log_steps",
+    "keep_every",
+}  # without effect on the weights
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,8 @@ def pretrain(
     identity |= {"backbone": backbone, "files": backbone_files(backbone), "texts": corpus.identity, "objective": name}
     identity["batch_size"] *= world_size()  # half as many workers may go on with twice the rows
     precision = fastest(device, model_type=learner.model_type, training={})
-    begun = from_rank_zero(lambda: _begin(unfinished, identity, precision=precision))
+    kept = kept_folder(out) if settings.keep_every else None
+    begun = from_rank_zero(lambda: _begin(unfinished, identity, precision=precision, kept=kept))
     states = States(unfinished / "states", on_notice=on_notice)
     tracker = make_tracker(begun["run"]) if make_tracker and rank() == 0 else None
     parameters = {key: value for key, value in identity.items() if key not in ("files", "texts")}
@@ -159,6 +167,7 @@ def pretrain(
             precision=begun["precision"],
             pad=tokenizer.pad_token_id,
             report=report,
+            keep=lambda step: keep(out, step, lambda folder: learner.save(folder, tokenizer)),
         )
         measures = loop.train()
         log.end(measures)
@@ -238,14 +247,17 @@ def _load(
     return corpus_of_rows(rows, identity=tokens_sha256(rows), seed=settings.seed)
 
 
-def _begin(folder: Path, identity: Mapping[str, Any], *, precision: str) -> dict[str, str]:
+def _begin(folder: Path, identity: Mapping[str, Any], *, precision: str, kept: Path | None) -> dict[str, str]:
     """The id and the precision of the run in this folder, which begins here unless it has begun.
 
     Raises:
+        BackboneError: if one begins, and the folder ``kept`` has the backbones of another.
         StudyError: if the folder belongs to a run with other texts or settings.
     """
     file = folder / _SETTINGS
     if not file.is_file():
+        if kept and (fault := new_folder_fault(kept)):
+            raise BackboneError(fault)
         begun = {"run": uuid.uuid4().hex, "precision": precision}
         write_whole(file, json.dumps({**begun, "identity": dict(identity)}, indent=1))
         return begun
