@@ -126,6 +126,8 @@ def resolve_pretraining(
         resolved["texts"] = [
             paths.file(f"texts.{index}", each) if isinstance(each, str) else each for index, each in enumerate(texts)
         ]
+    if isinstance(study := section(resolved, "search").get("study"), str):
+        resolved["search"] = {**section(resolved, "search"), "study": paths.file("search.study", study)}
     for key, resolve in (("backbone", paths.folder_or_hub_id), ("tracking", paths.store)):
         if isinstance(value := resolved.get(key), str):
             resolved[key] = resolve(key, value)

@@ -55,12 +55,12 @@ def pretrain(
     """
     config = load_pretraining(PretrainingConfig, file, options, option=option)
     _check_new(config.out)
-    from tutti.data.corpus import CorpusOptions
     from tutti.training.pretraining.run import TextFiles
 
-    corpus = CorpusOptions(config.columns, config.documents, config.max_length, config.pack)
-    texts = TextFiles(config.texts, corpus, cache=config.cache, processes=config.processes or os.cpu_count() or 1)
-    return _run(config, config.backbone, texts, quiet_console() if quiet else default_console)
+    console = quiet_console() if quiet else default_console
+    if config.search_space.root:
+        console.print("search_space has no effect on a single run; `tutti tune` searches.")
+    return _run(config, config.backbone, TextFiles.of(config), console)
 
 
 def pretrain_backbone(

@@ -34,6 +34,8 @@ def definition(study: StudyConfig) -> dict[str, Any]:
 def probe(study: StudyConfig, folder: StudyFolder, *, backbone: Path, seed: int, key: str) -> CheckpointRecord:
     """Fine-tunes the backbone once, and keeps of it the scores alone. Called again, it goes on where it was cut off.
 
+    In an initialized ``torch.distributed`` group every rank calls it, and the rows are prepared.
+
     Args:
         study: of ``fixed_study``.
         folder: where the study's rows are prepared, unless they are already.
@@ -46,6 +48,8 @@ def probe(study: StudyConfig, folder: StudyFolder, *, backbone: Path, seed: int,
         TrialError: if a loss or a prediction is not finite.
         StorageError: if a file cannot be written.
     """
+    from tutti.training.machine.ranks import from_rank_zero, rank
+
     study = study.model_copy(update={"backbone": str(backbone)})
     check_backbone(study, abilities_of(study.backbone), begun=False)
     prepare_rows(study, folder)
@@ -57,10 +61,14 @@ def probe(study: StudyConfig, folder: StudyFolder, *, backbone: Path, seed: int,
         number=0,
         parameters=parameters,
         listener=TrialListener(),
-        main=True,
+        main=rank() == 0,
         smaller_batches=False,
     )
+    from_rank_zero(lambda: _forget(folder, key))
+    return made
+
+
+def _forget(folder: StudyFolder, key: str) -> None:
     with storage_faults(folder.path):
         for place in (folder.trial(key).path, folder.bank / key):
             shutil.rmtree(place)
-    return made

@@ -79,7 +79,7 @@ class Loop:
 
     Args:
         states: where states are, and are saved by rank 0; a folder that all ranks see.
-        report: called on rank 0.
+        report: called on every rank, with the same measures but for the speed.
         keep: called on rank 0 with the number of steps, every ``keep_every`` and after the last one.
         precision: as of ``tutti.training.machine.precision``.
     """
@@ -119,19 +119,21 @@ class Loop:
             TrialError: if a loss is not finite, or no token of the held-out rows can be masked.
             StorageError: if a state cannot be written.
         """
-        measures = self._restore()
+        restored = self._restore()
         self._keep()
+        # A state at the end of an epoch is evaluated, as it may not have been.
+        measures = self._evaluate() if restored and self._due() else None
         with self._quick():
             while self._step < self.steps:
                 measures = self._epoch() or measures
         return measures or self._evaluate()
 
-    def _restore(self) -> dict[str, float] | None:
-        """Goes on from the newest state. One at the end of an epoch is evaluated, as it may not have been."""
+    def _restore(self) -> bool:
+        """Goes on from the newest state, if there is one."""
         state = self.states.newest() if rank() == 0 else None  # which removes damaged ones
         step = from_rank_zero(lambda: state and state["step"])
         if step is None:
-            return None
+            return False
         state = state or self.states.newest()
         if state is None or state["step"] != step:
             rule, got = f"see the state after {step} steps that rank 0 sees", str(state and state["step"])
@@ -141,7 +143,7 @@ class Loop:
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         self._step = state["step"]
-        return self._evaluate() if self._due() else None
+        return True
 
     def _epoch(self) -> dict[str, float] | None:
         """Takes the steps that are left of this epoch."""
@@ -261,8 +263,7 @@ class Loop:
 
     def _tell(self, measures: Mapping[str, float], *, held_out: bool) -> None:
         left = (self.steps - self._step) * self._seconds_per_step
-        if rank() == 0:
-            self.report(Progress(self._step, self.steps, self._step / self._per_epoch, measures, held_out, left))
+        self.report(Progress(self._step, self.steps, self._step / self._per_epoch, measures, held_out, left))
 
     def _save(self) -> None:
         state = {"module": self.objective.module.state_dict(), "optimizer": self._optimizer.state_dict()}

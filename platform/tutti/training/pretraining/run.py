@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import set_seed
 
-from tutti.config.pretraining import ObjectiveName, PretrainingSettings
+from tutti.config.pretraining import ObjectiveName, PretrainingConfig, PretrainingSettings
 from tutti.data.corpus import Corpus, CorpusOptions, corpus_of_rows, load_corpus
 from tutti.data.distinct import distinct_rows, tokens_sha256
 from tutti.data.encode import EncodedPart, load_tokenizer
@@ -66,6 +66,12 @@ class TextFiles:
     options: CorpusOptions = field(default_factory=CorpusOptions)
     cache: Path | None = None
     processes: int = 1
+
+    @classmethod
+    def of(cls, config: PretrainingConfig, *, cache: Path | None = None) -> TextFiles:
+        """The texts of a pretraining file; ``cache`` where it names none."""
+        options = CorpusOptions(config.columns, config.documents, config.max_length, config.pack)
+        return cls(config.texts, options, config.cache or cache, config.processes or os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
