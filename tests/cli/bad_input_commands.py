@@ -68,6 +68,20 @@ COMMANDS: dict[str, Sequence[Case]] = {
             command="backbone pretrain study.yaml --out made --keep-every 5",
             change=both(lambda folder: (folder / "made.kept").mkdir(), write("made.kept/notes.txt", "mine")),
         ),
+        Case(
+            "a search over a pretraining file by a loss that it changes, without the steps of a trial",
+            write(
+                "pretraining.yaml",
+                "backbone: backbone\ntexts: mood_train.tsv\nout: made\n"
+                "search_space: {mask_share: {type: uniform, low: 0.1, high: 0.4}}\n",
+            ),
+            "tune pretraining.yaml",
+        ),
+        Case(
+            "`tune` of a pretraining file without a search space",
+            write("pretraining.yaml", "backbone: backbone\ntexts: mood_train.tsv\nout: made\n"),
+            "tune pretraining.yaml",
+        ),
         Case("`backbone probe` of a run that has kept nothing", command="backbone probe made study.yaml"),
         Case("`ensemble` into the current folder", command="ensemble studies/moods --out ."),
         Case(

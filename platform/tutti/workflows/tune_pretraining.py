@@ -201,11 +201,9 @@ def _run_trials(
     from tutti.orchestration.worker.pretraining_trial import PretrainingTrials
 
     study = _as_study(run, folder, downstream)
-    document = run.model_dump(mode="json", exclude={"search_space", "texts", "tracking"}) | {
-        "texts": [*map(str, run.texts)]
-    }
+    document = run.model_dump(mode="json", exclude={"search_space", "tracking"})
     start = {
-        "parameters": {key: value for key, value in tracking_metadata.flat(document).items() if value is not None},
+        "parameters": {key: str(value) for key, value in tracking_metadata.flat(document).items() if value is not None},
         "tags": {**tracking_metadata.run_tags(), "tutti.kind": "pretraining search"},
         "files": [folder.path / _DEFINITION],
         "columns": tracking_metadata.study_columns(study),
@@ -225,7 +223,7 @@ def _run_trials(
             console=console,
             start=start,
             concurrent=concurrent,
-            picture=lambda name, predictions: b"",  # a trial predicts nothing
+            picture=None,  # a trial predicts nothing
             train=PretrainingTrials(run.model_copy(update={"tracking": None}), downstream),
         )
     clear_ended(folder, outcome.trials)

@@ -221,8 +221,13 @@ class Loop:
         with autocast(self.device, self.precision), training, asks_nothing:
             return self.objective.outcome(on_device)
 
-    @torch.no_grad()
     def _evaluate(self) -> dict[str, float]:
+        measures = self._measure()
+        self._tell(measures, held_out=True)
+        return measures
+
+    @torch.no_grad()
+    def _measure(self) -> dict[str, float]:
         """The measures of the held-out rows. Their masks are the same each time: losses differ by what was learnt.
 
         Raises:
@@ -244,9 +249,7 @@ class Loop:
             raise TrialError(Fault("the held-out rows", rule, "none", remedy)) from error
         if not math.isfinite(loss):
             raise TrialError(Fault("the held-out loss", "be finite", str(loss), "lower the learning rate"))
-        measures = {f"held_out_{name}": value for name, value in {**taken, "loss": loss}.items()}
-        self._tell(measures, held_out=True)
-        return measures
+        return {f"held_out_{name}": value for name, value in {**taken, "loss": loss}.items()}
 
     def _report(self, means: dict[str, float], *, seconds: float, tokens: int, steps: int) -> None:
         try:
