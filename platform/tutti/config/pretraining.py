@@ -188,6 +188,7 @@ def load_pretraining(
     *,
     option: Callable[[str], str],
     overrides: Sequence[str] = (),
+    shared: bool = False,
 ) -> Options:
     """Loads and validates what is set of a run; every path is made absolute.
 
@@ -198,6 +199,7 @@ def load_pretraining(
             removes one.
         option: names an option in messages, by its key.
         overrides: the arguments of ``--set``, with paths relative to the file's folder.
+        shared: whether the run will be on a cluster whose storage, the folder of ``out``, this machine need not see.
 
     Raises:
         ConfigError: with every fault: a wrong, missing or unknown key, or a file that is not there.
@@ -213,7 +215,7 @@ def load_pretraining(
         return option(key) if given and key else places.what(key)
 
     left, of_paths = resolve_pretraining(
-        {key: value for key, value in raw.items() if key not in options}, folder=folder, what=what
+        {key: value for key, value in raw.items() if key not in options}, folder=folder, what=what, shared=shared
     )
     given, more = resolve_pretraining(
         {key: value for key, value in options.items() if value is not None}, folder=Path.cwd(), what=what

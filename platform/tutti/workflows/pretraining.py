@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from tutti.cluster.shipped import SUBMITTED
 from tutti.config.folder import StudyFolder, sqlite_url
 from tutti.config.paths import DATABASES
 from tutti.config.pretraining import PretrainingConfig, PretrainingRun, load_pretraining
@@ -125,7 +126,7 @@ def _run(run: PretrainingRun, backbone: str, texts: TextFiles | Sequence[Encoded
         "objective": run.objective,
         "make_tracker": _tracker(run.out, run.tracking),
     }
-    if run.workers == 1:
+    if run.workers == 1 and not os.environ.get(SUBMITTED):  # a job's own process has no share of the cluster
         return pretrain(**{**arguments, **told})
     from tutti.cluster.connect import connected
     from tutti.orchestration.worker.pretraining import pretrain_on_workers, resources_of
