@@ -55,6 +55,24 @@ COMMANDS: dict[str, Sequence[Case]] = {
             command="backbone pretrain study.yaml --out made --generator-size 2",
         ),
         Case(
+            "`backbone pretrain` of an empty file",
+            write("news.txt", "\n"),
+            "backbone pretrain --texts news.txt --backbone backbone --out made --objective masked",
+        ),
+        Case(
+            "`backbone pretrain` of a text of one word",
+            write("news.txt", "calm\n"),
+            "backbone pretrain --texts news.txt --backbone backbone --out made --objective masked",
+        ),
+        Case(
+            "`backbone pretrain` of a decoder by masks, whose tokenizer has none",
+            command="backbone pretrain study.yaml --out made --objective causal",
+        ),
+        Case(
+            "`backbone pretrain` shares layers out to one worker",
+            command="backbone pretrain study.yaml --out made --fsdp",
+        ),
+        Case(
             "`backbone pretrain` of texts without a backbone",
             command="backbone pretrain --texts mood_train.tsv --out made",
         ),

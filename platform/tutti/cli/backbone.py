@@ -147,6 +147,7 @@ def pretrain(
     workers: Annotated[
         int, typer.Option("--workers", min=1, help="Processes that train together on Ray, each on its part of a batch.")
     ] = 1,
+    fsdp: Annotated[bool, typer.Option("--fsdp", help="Share layers out among the workers, by FSDP.")] = False,
     cpus_per_worker: Annotated[
         int | None, typer.Option("--cpus-per-worker", min=1, help="By default their share; on a cluster 1.")
     ] = None,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from tutti.config.load import Places, override
 from tutti.config.paths import resolve_pretraining
@@ -44,6 +44,7 @@ class PretrainingSettings(Strict):
         save_steps, save_minutes: a state is saved as soon as one of them has passed; 0 steps for never by steps.
         evaluate_steps: the held-out loss is also measured every so many steps; 0 for after each epoch alone.
         log_steps: progress is reported every so many steps.
+        fsdp: whether each worker holds a share of every layer, not whole ones; of several workers.
         keep_every: the backbone is kept, to be tried, before the first step and every so many; 0 for never.
     """
 
@@ -67,6 +68,7 @@ class PretrainingSettings(Strict):
     evaluate_steps: Annotated[int, Field(ge=0)] = 0
     log_steps: Annotated[int, Field(ge=1)] = 50
     keep_every: Annotated[int, Field(ge=0)] = 0
+    fsdp: bool = False
 
     def of(self, objective: ObjectiveName) -> PretrainingSettings:
         """With the objective's learning rate, unless one is given."""
@@ -108,9 +110,16 @@ class PretrainingRun(PretrainingPoint):
 
     out: Path
     tracking: str | None = None
-    workers: Annotated[int, Field(ge=1)] = 1
+    workers: Annotated[int, Field(ge=1, validate_default=True)] = 1
     cpus_per_worker: Annotated[int, Field(ge=1)] | None = None
     gpus_per_worker: Annotated[int, Field(ge=0, le=1)] | None = None
+
+    @field_validator("workers")
+    @classmethod
+    def _check_shared_out(cls, workers: int, info: ValidationInfo) -> int:
+        if info.data.get("fsdp") and workers == 1:
+            raise ValueError("be at least 2 with `fsdp: true`, which shares each layer out; got 1")
+        return workers
 
     @property
     def settings(self) -> PretrainingSettings:

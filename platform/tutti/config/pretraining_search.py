@@ -19,7 +19,17 @@ from tutti.errors import Fault, nearest
 
 _OF_THE_LOSS = ("objective", "mask_share", "masks", "all_masks", "generator_size", "discriminator_weight")
 """Keys that change what the held-out loss is a loss of."""
-_OF_ALL_TRIALS = {"epochs", "steps", "seed", "save_steps", "save_minutes", "evaluate_steps", "log_steps", "keep_every"}
+_OF_ALL_TRIALS = {
+    "epochs",
+    "steps",
+    "seed",
+    "save_steps",
+    "save_minutes",
+    "evaluate_steps",
+    "log_steps",
+    "keep_every",
+    "fsdp",
+}
 _WHOLE = ("batch_size", "accumulation")
 
 

@@ -32,6 +32,7 @@ from tutti.modeling.positions import positions
 from tutti.tracking.protocol import Tracker
 from tutti.training.machine.precision import fastest
 from tutti.training.machine.ranks import from_rank_zero, rank, world_size
+from tutti.training.machine.sharding import whole_state
 from tutti.training.pretraining.causal import Causal
 from tutti.training.pretraining.electra import Electra
 from tutti.training.pretraining.kept import keep, kept_folder
@@ -160,6 +161,19 @@ def pretrain(
         log(progress)
         on_progress(progress)
 
+    def whole() -> Objective | None:
+        """What is trained, with whole weights, on rank 0. Every rank calls it."""
+        weights = whole_state(learner.module.state_dict()) if settings.fsdp else {}
+        if not settings.fsdp or rank():
+            return None if rank() else learner
+        made = _make_objective(name, backbone, tokenizer=tokenizer, settings=settings, longest=_longest(texts))
+        made.module.load_state_dict(weights)
+        return made
+
+    def keep_whole(step: int) -> None:
+        if made := whole():
+            keep(out, step, lambda folder: made.save(folder, tokenizer))
+
     with (
         tracked(tracker, parameters | {"texts": corpus.identity, "documents": corpus.documents}) as log,
         tensor_faults(unfinished),
@@ -173,14 +187,14 @@ def pretrain(
             precision=begun["precision"],
             pad=tokenizer.pad_token_id,
             report=report,
-            keep=lambda step: keep(out, step, lambda folder: learner.save(folder, tokenizer)),
+            keep=keep_whole,
         )
         measures = loop.train()
         log.end(measures)
-    if rank() == 0:
+    if trained := whole():
         with tensor_faults(out), whole_folder(out) as folder, no_progress_bars():
-            learner.module.to("cpu")
-            learner.save(folder, tokenizer)
+            trained.module.to("cpu")
+            trained.save(folder, tokenizer)
         shutil.rmtree(unfinished, ignore_errors=True)
     return Pretrained(out, corpus.documents, measures["held_out_loss"], measures)
 
