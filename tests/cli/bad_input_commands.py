@@ -65,7 +65,7 @@ COMMANDS: dict[str, Sequence[Case]] = {
             "backbone pretrain --texts news.txt --backbone backbone --out made --objective masked",
         ),
         Case(
-            "`backbone pretrain` of a decoder by masks, whose tokenizer has none",
+            "`backbone pretrain` to guess next tokens, with a tokenizer that has none for the end of a text",
             command="backbone pretrain study.yaml --out made --objective causal",
         ),
         Case(

@@ -69,14 +69,6 @@ MACHINES: dict[str, Sequence[Case]] = {
     ),
     "The machine": (
         Case("no space is left", small_disk("20k"), code=1, after=unmounted, missing=no_root_mount),
-        Case(
-            "no space is left to pretrain",
-            small_disk("20k"),
-            "backbone pretrain study.yaml --out studies/made --epochs 1",
-            code=1,
-            after=unmounted,
-            missing=no_root_mount,
-        ),
         Case("a file stands where the studies' folder should be", write("studies", "")),
         Case(
             "the studies' folder is the address of a bucket", yaml("  path: studies\n", "  path: s3://bucket/studies\n")

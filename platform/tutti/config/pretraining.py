@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from tutti.config.load import Places, override
 from tutti.config.paths import resolve_pretraining
@@ -110,16 +110,9 @@ class PretrainingRun(PretrainingPoint):
 
     out: Path
     tracking: str | None = None
-    workers: Annotated[int, Field(ge=1, validate_default=True)] = 1
+    workers: Annotated[int, Field(ge=1)] = 1
     cpus_per_worker: Annotated[int, Field(ge=1)] | None = None
     gpus_per_worker: Annotated[int, Field(ge=0, le=1)] | None = None
-
-    @field_validator("workers")
-    @classmethod
-    def _check_shared_out(cls, workers: int, info: ValidationInfo) -> int:
-        if info.data.get("fsdp") and workers == 1:
-            raise ValueError("be at least 2 with `fsdp: true`, which shares each layer out; got 1")
-        return workers
 
     @property
     def settings(self) -> PretrainingSettings:
@@ -231,6 +224,9 @@ def load_pretraining(
     )
     raw = {**left, **given}
     faults += of_paths + more + [Fault(what(key), *phrase) for key, *phrase in odd_values(raw)]
+    if raw.get("fsdp") is True and raw.get("workers", 1) == 1:
+        rule, remedy = "be at least 2 with fsdp, which shares each layer out", "set it, or take fsdp out"
+        faults.append(Fault(what("workers"), rule, "1", remedy))
     faults += pretraining_search_faults(raw, settings=PretrainingPoint, what=what)
     config = None
     try:
