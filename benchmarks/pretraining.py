@@ -5,20 +5,28 @@
 * ``electra_vs_plain``: a plain ELECTRA loop: a row for each text, padded; masks drawn for each row; the generator's
   logits, and Gumbel noise on them, for all tokens.
 * ``vs_bare``: a loop of the needed products alone, on rows that are tensors already.
+* ``two_workers_vs_one``: two gloo workers with a thread each, with twice the rows in a step, against one.
+* ``encoding``: reading, removing equal documents, tokenizing and packing of the text file by ``load_corpus``, against
+  ``datasets.map`` with the fast tokenizer of the texts in memory, on as many processes; both write Arrow files.
 
-All train the same new encoder on the sentences of SST-2, in one precision, on one thread.
+All train the same new encoder on the sentences of SST-2, in one precision, on one thread each.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import shared
 import torch
+import torch.distributed as dist
+from datasets import Dataset, disable_progress_bars
 from torch import nn
 from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
@@ -37,6 +45,8 @@ TARGETS = {
     "masked_vs_trainer": shared.Target(1.5),
     "electra_vs_plain": shared.Target(2),
     "vs_bare": shared.Target(0.95),
+    "two_workers_vs_one": shared.Target(1.5),
+    "encoding": shared.Target(0.9),
 }
 BATCH, WIDTH, RATE, SHARE = 16, 128, 5e-4, 0.15
 WARM_UP = 3  # steps that are not measured
@@ -45,11 +55,16 @@ WARM_UP = 3  # steps that are not measured
 def main() -> None:
     parser = shared.arguments(__doc__, quick="a tiny encoder and a few steps")
     parser.add_argument("--cpu-time", action="store_true", help="measure CPU seconds instead of wall time")
+    parser.add_argument("--job", type=Path, help="internal: what a worker trains")
     options = parser.parse_args()
     if options.cpu_time:
         shared.clock = time.process_time
     shared.quiet()
+    disable_progress_bars()
     torch.set_num_threads(1)
+    if options.job:
+        work(options.job)
+        return
     steps, size = (8, "tiny") if options.quick else (60, "mini")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -61,15 +76,13 @@ def main() -> None:
             new_backbone(texts=[texts], size=size, out=folder / kind, architecture=kind)  # type: ignore[arg-type]
             made[kind] = str(folder / kind)
         corpora = {
-            packed: load_corpus(
-                [texts],
-                tokenizer=load_tokenizer(made["encoder"]),
-                cache=folder / "cache",
-                options=CorpusOptions(columns=("sentence",), max_length=WIDTH, packed=packed),
-            )
-            for packed in (True, False)
+            packed: corpus_of(texts, made["encoder"], cache=folder / "cache", packed=packed) for packed in (True, False)
         }
         values = measure(made, corpora[True], corpora[False], steps=steps, folder=folder)
+        job = {"backbone": made["encoder"], "texts": str(texts), "cache": str(folder / "cache"), "steps": steps}
+        values["two_workers_vs_one"] = two_workers(job, folder=folder, turns=1 if options.quick else 3)
+        texts.write_text("".join(lines), encoding="utf8")
+        values["encoding"] = encoding(texts, made["encoder"], folder=folder, turns=1 if options.quick else 3)
     shared.show_results(values, TARGETS)
     shared.write_json(values, options.json)
 
@@ -95,6 +108,62 @@ def measure(made: dict[str, str], packed: Corpus, apart: Corpus, *, steps: int, 
         "vs_bare": speeds["masked"] / speeds["bare"],
     }
     return {**{f"{name}_tokens_per_second": speed for name, speed in speeds.items()}, **ratios}
+
+
+def corpus_of(texts: Path, backbone: str, *, cache: Path, packed: bool = True, processes: int = 1) -> Corpus:
+    options = CorpusOptions(columns=("sentence",), max_length=WIDTH, packed=packed)
+    return load_corpus([texts], tokenizer=load_tokenizer(backbone), cache=cache, options=options, processes=processes)
+
+
+def two_workers(job: dict[str, Any], *, folder: Path, turns: int) -> float:
+    """Tokens a second of two workers, relative to one: the median over turns."""
+    ratios = []
+    for turn in range(turns):
+        speeds = {}
+        for workers in (1, 2) if turn % 2 == 0 else (2, 1):
+            file = folder / f"{turn}-{workers}.json"
+            file.write_text(json.dumps({**job, "states": str(folder / f"states-{turn}-{workers}")}))
+            shared.run_ranks([__file__, "--job", str(file)], workers=workers, threads=1)
+            speeds[workers] = float(file.with_suffix(".found").read_text())
+        ratios.append(speeds[2] / speeds[1])
+    return median(ratios)
+
+
+def work(file: Path) -> None:
+    """Trains as one rank, or alone; rank 0 writes the tokens a second of all ranks."""
+    job, workers = json.loads(file.read_text()), int(os.environ.get("WORLD_SIZE", "1"))
+    if workers > 1:
+        dist.init_process_group("gloo")
+    tokenizer = load_tokenizer(job["backbone"])
+    corpus = corpus_of(Path(job["texts"]), job["backbone"], cache=Path(job["cache"]))
+    settings = PretrainingSettings(
+        steps=job["steps"] + WARM_UP, learning_rate=RATE, batch_size=BATCH, mask_share=SHARE, log_steps=1
+    )
+    learner = Masked(job["backbone"], tokenizer=tokenizer, settings=settings)
+    speed = workers * ours(learner, corpus, settings, Path(job["states"]), tokenizer)
+    if os.environ.get("RANK", "0") == "0":
+        file.with_suffix(".found").write_text(str(speed))
+
+
+def encoding(texts: Path, backbone: str, *, folder: Path, turns: int) -> float:
+    """The time that ``datasets.map`` takes, relative to that of ``load_corpus``: the median over turns."""
+    processes, ratios = len(os.sched_getaffinity(0)), []
+    lines = [line.split("\t")[0] for line in texts.read_text(encoding="utf8").splitlines()[1:]]
+    for turn in range(turns):
+        tokenizer = load_tokenizer(backbone)
+        began = time.perf_counter()
+        Dataset.from_dict({"text": lines}).map(
+            lambda rows, tokenizer=tokenizer: tokenizer(rows["text"], truncation=True, max_length=WIDTH),
+            batched=True,
+            num_proc=processes,
+            remove_columns=["text"],
+            cache_file_name=str(folder / f"map-{turn}.arrow"),
+        )
+        theirs = time.perf_counter() - began
+        began = time.perf_counter()
+        corpus_of(texts, backbone, cache=folder / f"corpus-{turn}", processes=processes)
+        ratios.append(theirs / (time.perf_counter() - began))
+    return median(ratios)
 
 
 def ours(learner: Objective, corpus: Corpus, settings: PretrainingSettings, folder: Path, tokenizer: Any) -> float:

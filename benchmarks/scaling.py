@@ -17,11 +17,8 @@ from __future__ import annotations
 import json
 import os
 import resource
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -49,7 +46,6 @@ MAX_TOKENS = 2048  # of a global batch
 BATCH = 16
 TARGETS = {"memory_vs_trainer": Target(1, most=True)}
 TORCHS_OWN = {"THP_MEM_ALLOC_ENABLE": "0", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024", "LRU_CACHE_CAPACITY": "1024"}
-LIMIT_S = 900
 
 
 def _rows(job: dict[str, Any]) -> Rows:
@@ -143,30 +139,8 @@ def run(kind: str, job: dict[str, Any], *, folder: Path, workers: int = 1, threa
     folder.mkdir(parents=True)
     file = folder / "job.json"
     file.write_text(json.dumps({**job, "folder": str(folder)}))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    if workers > 1:
-        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
-        environment |= {"LOCAL_WORLD_SIZE": str(workers)}
-    if kind == "plain":
-        environment |= TORCHS_OWN  # what Tutti's workers have instead, a user's own script lacks
-    started = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--job", str(file), "--kind", kind],
-            env={**environment, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if workers > 1 else {})},
-        )
-        for rank in range(workers)
-    ]
-    try:
-        until = time.monotonic() + LIMIT_S
-        codes = [process.wait(timeout=max(until - time.monotonic(), 1)) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    if any(codes):
-        raise SystemExit(f"a process of the kind {kind} ended with {codes}")
+    own = TORCHS_OWN if kind == "plain" else {}  # what Tutti's workers have instead, a user's own script lacks
+    shared.run_ranks([__file__, "--job", str(file), "--kind", kind], workers=workers, threads=threads, environment=own)
     result: dict[str, float] = json.loads((folder / "found-0.json").read_text())
     return result
 

@@ -7,6 +7,9 @@ import gc
 import json
 import logging
 import os
+import socket
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -49,6 +52,7 @@ epochs = 1  # of all contenders
 batch = 8  # rows, of all contenders: the default per_device_train_batch_size of TrainingArguments
 METRICS = {"CoLA": "matthews", "SST-2": "accuracy", "MRPC": "f1", "STS-B": "pearson_spearman"}
 MAX_LENGTH = 128
+LIMIT_S = 900  # for ranks to end
 
 
 def now() -> float:
@@ -86,6 +90,35 @@ def arguments(doc: str | None, *, quick: str) -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, help="write the results to this file, as one flat object")
     parser.add_argument("--quick", action="store_true", help=quick)
     return parser
+
+
+def run_ranks(
+    command: Sequence[str], *, workers: int, threads: int, environment: Mapping[str, str] | None = None
+) -> None:
+    """Runs a script to its end in new processes, the ranks of a process group if there are several."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {**os.environ, "OMP_NUM_THREADS": str(threads), **(environment or {})}
+    common.pop("PYTHONSAFEPATH", None)  # of Tutti's workers; a script imports what is beside it
+    if workers > 1:
+        common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
+        common |= {"LOCAL_WORLD_SIZE": str(workers)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, *command],
+            env={**common, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if workers > 1 else {})},
+        )
+        for rank in range(workers)
+    ]
+    try:
+        until = time.monotonic() + LIMIT_S
+        codes = [process.wait(timeout=max(until - time.monotonic(), 1)) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    if any(codes):
+        raise SystemExit(f"processes of {' '.join(command)} ended with {codes}")
 
 
 @dataclass(frozen=True)

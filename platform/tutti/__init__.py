@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from tutti.workflows.pretraining import pretrain as pretrain
     from tutti.workflows.study import Study as Study
     from tutti.workflows.study import open_study as open  # noqa: F401
+    from tutti.workflows.submit import submit_pretraining as submit_pretraining
+    from tutti.workflows.tune_pretraining import tune_pretraining as tune_pretraining
 
 # transformers imports it where it is installed, and it warns of faster kernels and of every layer's casts.
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
@@ -21,6 +23,8 @@ _PUBLIC = {
     "open": "tutti.workflows.study:open_study",
     "run_demo": "tutti.workflows.demo:run_demo",
     "pretrain": "tutti.workflows.pretraining:pretrain",
+    "submit_pretraining": "tutti.workflows.submit:submit_pretraining",
+    "tune_pretraining": "tutti.workflows.tune_pretraining:tune_pretraining",
     "new_backbone": "tutti.modeling.new_backbone:new_backbone",
     "TuttiError": "tutti.errors:TuttiError",
 }

@@ -55,6 +55,24 @@ COMMANDS: dict[str, Sequence[Case]] = {
             command="backbone pretrain study.yaml --out made --generator-size 2",
         ),
         Case(
+            "`backbone pretrain` of an empty file",
+            write("news.txt", "\n"),
+            "backbone pretrain --texts news.txt --backbone backbone --out made --objective masked",
+        ),
+        Case(
+            "`backbone pretrain` of a text of one word",
+            write("news.txt", "calm\n"),
+            "backbone pretrain --texts news.txt --backbone backbone --out made --objective masked",
+        ),
+        Case(
+            "`backbone pretrain` to guess next tokens, with a tokenizer that has none for the end of a text",
+            command="backbone pretrain study.yaml --out made --objective causal",
+        ),
+        Case(
+            "`backbone pretrain` shares layers out to one worker",
+            command="backbone pretrain study.yaml --out made --fsdp",
+        ),
+        Case(
             "`backbone pretrain` of texts without a backbone",
             command="backbone pretrain --texts mood_train.tsv --out made",
         ),
@@ -63,6 +81,26 @@ COMMANDS: dict[str, Sequence[Case]] = {
             write("pretraining.yaml", "backbone: backbone\ntexts: moods_train.tsv\nout: made\nlearning_rte: 1.0e-3\n"),
             "backbone pretrain pretraining.yaml",
         ),
+        Case(
+            "`backbone pretrain` keeps backbones where those of another run are",
+            command="backbone pretrain study.yaml --out made --keep-every 5",
+            change=both(lambda folder: (folder / "made.kept").mkdir(), write("made.kept/notes.txt", "mine")),
+        ),
+        Case(
+            "a search over a pretraining file by a loss that it changes, without the steps of a trial",
+            write(
+                "pretraining.yaml",
+                "backbone: backbone\ntexts: mood_train.tsv\nout: made\n"
+                "search_space: {mask_share: {type: uniform, low: 0.1, high: 0.4}}\n",
+            ),
+            "tune pretraining.yaml",
+        ),
+        Case(
+            "`tune` of a pretraining file without a search space",
+            write("pretraining.yaml", "backbone: backbone\ntexts: mood_train.tsv\nout: made\n"),
+            "tune pretraining.yaml",
+        ),
+        Case("`backbone probe` of a run that has kept nothing", command="backbone probe made study.yaml"),
         Case("`ensemble` into the current folder", command="ensemble studies/moods --out ."),
         Case(
             "`backbone pretrain` goes on with other settings than it was begun with",

@@ -59,3 +59,34 @@ def test_a_job_that_the_cluster_does_not_know_is_told(cluster, tutti):
     output = tutti("submit", "--status", "raysubmit_none", "--address", cluster.address, env=cluster.env, code=1)
     assert f"error: the Ray cluster at {cluster.address} must answer and know the job" in output
     assert "raysubmit_none" in output
+
+
+def test_a_pretraining_file_is_submitted_with_its_texts_and_tuned_where_it_has_a_search_space(
+    cluster, tiny_data, tutti, tmp_path
+):
+    from transformers import AutoModel, AutoTokenizer
+
+    mine, shared = tmp_path / "mine", tmp_path / "shared"
+    AutoModel.from_pretrained(tiny_data / "backbone").save_pretrained(mine / "bert")
+    AutoTokenizer.from_pretrained(tiny_data / "backbone", mask_token="w59").save_pretrained(mine / "bert")
+    lines = [" ".join(f"w{(row * step) % 59}" for step in range(1, 9)) for row in range(1, 60)]
+    (mine / "texts.txt").write_text("\n".join(lines))
+    shared.mkdir()
+    file = mine / "pretraining.yaml"
+    file.write_text(
+        f"backbone: bert\ntexts: texts.txt\nout: {shared}/made\nsteps: 20\nbatch_size: 4\nmax_length: 16\n"
+        "processes: 1\ngpus_per_worker: 0\n"
+    )
+    at = ("--address", cluster.address, "--wait")
+    output = tutti("submit", file, *at, "--set", "keep_every=10", env=cluster.env)
+    assert "SUCCEEDED" in output
+    assert f"wrote {shared}/made: 59 different texts" in output
+    AutoModel.from_pretrained(shared / "made")
+    assert sorted(each.name for each in (shared / "made.kept").iterdir()) == ["step-0", "step-10", "step-20"]
+    file.write_text(
+        file.read_text().replace("made", "best")
+        + "search_space: {learning_rate: {type: log_uniform, low: 1.0e-4, high: 1.0e-2}}\nsearch: {trials: 2}\n"
+    )
+    output = tutti("submit", file, *at, "--trials", "1", env=cluster.env)
+    assert "1 of 1 trial done" in output
+    assert f"wrote {shared}/best: the backbone of t0000" in output

@@ -24,6 +24,8 @@ from tutti.cluster.shipped import FILES, keep
 from tutti.cluster.submit import _stage, job_status, stop_job, submit_study
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_study, parse_study
+from tutti.config.pretraining import PretrainingConfig, load_pretraining
+from tutti.config.pretraining_search import PretrainingSearch
 from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, StorageError, StudyError, TrialError, UserError
@@ -344,3 +346,31 @@ def test_a_cluster_that_asks_for_a_token_is_told_plainly(monkeypatch, tmp_path):
     finally:
         server.shutdown()
     assert seen
+
+
+def test_a_pretraining_file_takes_its_texts_along_but_not_what_every_node_sees(tmp_path, monkeypatch):
+    for name in ("mine/backbone/config.json", "mine/texts.txt", "shared/more.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    taken = {}
+
+    def start(stage, command, **named):
+        (tmp_path / "job").mkdir()
+        keep(tmp_path / "job" / FILES, stage(tmp_path / "job"))
+        taken.update(command=command, **named)
+        return "job"
+
+    monkeypatch.setattr(submit, "_submit", start)
+    options = {"texts": ["mine/texts.txt", "shared/more.txt"], "backbone": "mine/backbone", "out": "shared/made"}
+    monkeypatch.chdir(tmp_path)
+    config = load_pretraining(PretrainingConfig, None, options, option=str, shared=True)
+    assert submit.submit_pretraining(config, address="http://head:8265", options=[]) == "job"
+    assert taken["command"] == ["backbone", "pretrain", "pretraining.yaml"]
+    there = load_pretraining(PretrainingConfig, tmp_path / "job/pretraining.yaml", {}, option=str)
+    assert there.texts[1] == tmp_path / "shared/more.txt"
+    assert there.texts[0].is_relative_to(tmp_path / "shared/made.shipped")
+    assert Path(there.backbone).is_relative_to(tmp_path / "shared/made.shipped")
+    assert there.out == config.out
+    downstream = config.model_copy(update={"search": PretrainingSearch(study=tmp_path / "mine/study.yaml")})
+    with pytest.raises(StudyError, match=r"search\.study must be in .*shared, which every node sees"):
+        submit.submit_pretraining(downstream, address="http://head:8265", options=[])

@@ -69,3 +69,42 @@ def test_a_pretraining_file_is_told_from_a_study(file):
     file.write_text("study: s\nbackbone: new\ntasks: {}\n")
     assert not is_pretraining_file(file)
     assert not is_pretraining_file(file.parent / "no.yaml")
+
+
+SEARCHED = f"{FILE}steps: 20\nsearch_space:\n  learning_rate: {{type: log_uniform, low: 1.0e-4, high: 1.0e-3}}\n"
+
+
+def test_a_search_has_evaluations_in_place_of_epochs_and_overrides_reach_its_keys(file):
+    file.write_text(f"{SEARCHED}evaluate_steps: 3\nsearch: {{trials: 4, grace_evaluations: 2}}\n")
+    config = load_pretraining(PretrainingConfig, file, {}, option="--{}".format, overrides=["search.trials=6"])
+    assert (config.search.as_of_study.trials, config.search.as_of_study.grace_epochs) == (6, 2)
+    assert config.trial_evaluations == (3, 7)
+    assert config.with_point({"learning_rate": 5e-4}).settings.learning_rate == 5e-4
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "  mask_share: {type: uniform, low: 0.1, high: 0.4}\n",
+            "mask_share must not vary where trials are compared",
+        ),
+        ("  save_steps: {type: int, low: 1, high: 9}\n", "save_steps must be a key that can differ between trials of"),
+        ("  batch_size: {type: uniform, low: 1, high: 9}\n", r"batch_size\.type must be int or categorical"),
+        ("  weight_decay: {type: uniform, low: -1, high: 1}\n", r"weight_decay\.low must be at least 0; got -1"),
+        ("search: {objective: downstream}\n", r"search\.study must be given with `objective: downstream`"),
+        ("search: {trails: 3}\n", r"search\.trails must be a known key; got an unknown one; did you mean 'trials'"),
+        ("search: {study: nowhere.yaml}\n", r"search\.study must be an existing file"),
+        ("search: {scheduler: pbt}\n", r"search\.scheduler must be one of asha, hyperband, median, none"),
+    ],
+)
+def test_a_search_that_cannot_be_is_told_with_its_key(file, line, message):
+    file.write_text(SEARCHED + line)
+    with pytest.raises(ConfigError, match=message):
+        load(file)
+
+
+def test_a_search_needs_the_steps_of_a_trial(file):
+    file.write_text(SEARCHED.replace("steps: 20\n", ""))
+    with pytest.raises(ConfigError, match="steps must be given with a search space; got nothing; add the number"):
+        load(file)

@@ -23,13 +23,15 @@ from transformers import (
 from word_backbone import save_deberta, save_decoder
 
 from tutti.config.pretraining import PretrainingSettings
+from tutti.data.corpus import CorpusOptions
 from tutti.data.distinct import distinct_rows
 from tutti.errors import BackboneError, StudyError
 from tutti.tracking.mlflow_tracker import MlflowTracker
 from tutti.training.machine import precision
 from tutti.training.pretraining import loop, run
+from tutti.training.pretraining.kept import kept_backbones
 from tutti.training.pretraining.language_model import load_language_model
-from tutti.training.pretraining.run import pretrain
+from tutti.training.pretraining.run import TextFiles, pretrain
 
 SETTINGS = PretrainingSettings(epochs=3, learning_rate=1e-2, batch_size=8)
 
@@ -174,6 +176,24 @@ def test_a_run_cut_off_within_an_epoch_ends_bit_equal_and_passes_a_damaged_state
     assert_equal(weights_of(resumed.path), weights_of(whole.path))
 
 
+def test_backbones_are_kept_while_a_run_goes_on_each_once_and_whole(options, tmp_path):
+    options["settings"] = changed(keep_every=20, save_steps=9, log_steps=1)
+    cut_off(options, step=45)
+    kept = kept_backbones(options["out"])
+    assert [*kept] == [0, 20, 40]
+    before, first = (AutoModelForMaskedLM.from_pretrained(each) for each in (options["backbone"], kept[0]))
+    assert_equal(before.bert.state_dict(), first.bert.state_dict())
+    AutoTokenizer.from_pretrained(kept[20])
+    shutil.rmtree(kept[40])  # of a run that was killed before it was written
+    made = pretrain(**options)
+    kept = kept_backbones(options["out"])
+    assert [*kept] == [0, 20, 40, 54]
+    assert_equal(weights_of(kept[54]), weights_of(made.path))
+    shutil.rmtree(made.path)
+    with pytest.raises(BackboneError, match=r"adapted\.kept must be a new or an empty folder"):
+        pretrain(**options)
+
+
 def test_a_run_goes_on_in_the_precision_that_it_began_in(options, monkeypatch):
     seen = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -209,6 +229,16 @@ def test_an_unfinished_run_of_as_many_other_texts_is_not_gone_on_with(options):
     assert len(distinct_rows([other])) == len(distinct_rows([part]))
     with pytest.raises(StudyError, match="must be begun with the same texts, backbone and settings; got others"):
         pretrain(**{**options, "texts": [other]})
+
+
+def test_an_unfinished_run_of_a_file_that_has_changed_since_is_not_gone_on_with(options, tmp_path):
+    rows = [f"w{row} w{row} w{row + 1} w{row + 2}" for row in range(5, 45)]
+    (tmp_path / "news.txt").write_text("\n".join(rows))
+    options |= {"texts": TextFiles((tmp_path / "news.txt",), CorpusOptions(max_length=16))}
+    cut_off(options)
+    (tmp_path / "news.txt").write_text("\n".join([*rows, "w50 w51 w52"]))
+    with pytest.raises(StudyError, match="must be begun with the same texts, backbone and settings; got others"):
+        pretrain(**options)
 
 
 def test_an_unfinished_run_of_a_backbone_that_has_changed_is_not_gone_on_with(options):

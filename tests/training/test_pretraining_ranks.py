@@ -59,13 +59,17 @@ def place(tmp_path_factory, steady_backbone) -> Path:
     AutoTokenizer.from_pretrained(steady_backbone, mask_token="w59").save_pretrained(folder / "bert")
     save_decoder(folder / "llama")
     generator = np.random.default_rng(0)
-    rows = [generator.integers(50, size=size) for size in generator.integers(3, 14, size=61)]
+    rows = [generator.integers(50, size=size) for size in generator.integers(3, 14, size=60)]
     (folder / "texts.txt").write_text("\n".join(" ".join(f"w{word}" for word in row) for row in rows))
     for backbone in ("bert", "llama"):
         texts = TextFiles((folder / "texts.txt",), CorpusOptions(max_length=16, packed=False), folder / "cache")
         settings = PretrainingSettings()
         encode_texts(texts, backbone=str(folder / backbone), out=folder / "out", settings=settings)
-    runs = [run(folder, objective, name=f"two {objective}") for objective in ("masked", "electra", "causal")]
+    runs = [
+        run(folder, objective, name=f"{how} {objective}", fsdp=how == "sharded")
+        for how in ("two", "sharded")
+        for objective in ("masked", "electra", "causal")
+    ]
     (folder / "ended.json").write_text(
         json.dumps(in_two(folder, [*runs, run(folder, "masked", name="cut", stop_at=5)], name="runs"))
     )
@@ -73,9 +77,9 @@ def place(tmp_path_factory, steady_backbone) -> Path:
     return folder
 
 
-def run(folder: Path, objective: str, *, name: str, batch_size: int = 4, **more) -> dict:
+def run(folder: Path, objective: str, *, name: str, batch_size: int = 4, fsdp: bool = False, **more) -> dict:
     backbone = str(folder / ("llama" if objective == "causal" else "bert"))
-    settings = {**SETTINGS, **(BY_SIZE if objective == "causal" else {}), "batch_size": batch_size}
+    settings = {**SETTINGS, **(BY_SIZE if objective == "causal" else {}), "batch_size": batch_size, "fsdp": fsdp}
     return {"backbone": backbone, "objective": objective, "settings": settings, "out": str(folder / name), **more}
 
 
@@ -114,3 +118,21 @@ def test_one_worker_goes_on_for_two_with_twice_the_rows(place):
     )
     assert min(ended["steps"]) == 4
     assert_as(place / "cut too", place / "two masked", tolerance=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["masked", "electra", "causal"])
+def test_workers_that_share_layers_out_pretrain_as_those_that_do_not(place, objective):
+    ended = json.loads((place / "ended.json").read_text())
+    number = ("masked", "electra", "causal").index(objective)
+    whole, sharded = ended[number], ended[3 + number]
+    assert sharded["measures"] == pytest.approx(whole["measures"], abs=1e-5)
+    assert sharded["steps"] == whole["steps"]
+    assert_as(place / f"sharded {objective}", place / f"two {objective}", tolerance=1e-5)
+
+
+def test_workers_that_share_layers_out_and_were_cut_off_end_bit_equal(place):
+    cut = run(place, "masked", name="sharded cut", fsdp=True)
+    in_two(place, [{**cut, "stop_at": 5}], name="cut sharded")
+    (ended,) = in_two(place, [cut], name="again sharded")
+    assert min(ended["steps"]) == 4
+    assert_as(place / "sharded cut", place / "sharded masked", tolerance=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,26 @@ def test_the_command_and_the_function_pretrain_alike_of_one_file(file, tmp_path,
 def test_without_a_file_everything_is_given_by_name_and_a_wrong_name_is_corrected(file, tmp_path):
     with pytest.raises(ConfigError, match=r"tutti\.pretrain: lerning_rate must be a known key; .*'learning_rate'"):
         tutti.pretrain(texts=tmp_path / "texts.txt", backbone=tmp_path / "bert", out=tmp_path / "made", lerning_rate=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.ray)])
+def test_a_command_killed_within_an_epoch_ends_bit_equal_when_it_is_run_again(file, tmp_path, tutti_command, workers):
+    options = ["--epochs", 40, "--save-steps", 7, "--log-steps", 1, "--workers", workers, "--gpus-per-worker", 0]
+
+    def start(out: str):
+        return tutti_command("backbone", "pretrain", file, "--out", tmp_path / out, *options)
+
+    whole = start("whole")
+    assert whole.wait() == 0, whole.output
+    cut = start("cut")
+    # An epoch has 14 steps, with two workers 7: neither this one nor the state before it is at its end.
+    cut.wait_for(lambda: "step 173 of" in cut.output, what="a step within an epoch")
+    os.kill(cut.process.pid, signal.SIGKILL)
+    cut.kill()  # what Ray it has
+    assert not (tmp_path / "cut").exists()
+    again = start("cut")
+    assert again.wait() == 0, again.output
+    assert "step 1 of" not in again.output
+    hashes = [sha256_of(tmp_path / name / "model.safetensors") for name in ("whole", "cut")]
+    assert hashes[0] == hashes[1]

@@ -65,11 +65,12 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "demo": (demo.demo, run_demo),
     "backbone new": (backbone.new, new_backbone),
     "backbone pretrain": (backbone.pretrain, Study.pretrain),
+    "backbone probe": (backbone.probe, Study.probe),
     "leaderboard add": (leaderboard.add, Study.add_public_score),
     "leaderboard show": (leaderboard.show, Study.leaderboard),
 }
 groups = {
-    "backbone": typer.Typer(help="Make backbones.", no_args_is_help=True),
+    "backbone": typer.Typer(help="Make backbones, and try them.", no_args_is_help=True),
     "leaderboard": typer.Typer(
         help="Keeps what a competition's leaderboard said of submissions.", no_args_is_help=True
     ),

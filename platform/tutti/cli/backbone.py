@@ -1,7 +1,8 @@
-"""``tutti backbone``: makes a small backbone with random weights, or pretrains one on texts."""
+"""``tutti backbone``: makes a small backbone with random weights, pretrains one on texts, tries what a run keeps."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tutti.cli.options import Overrides, check_left_out, interruptible, local
+from tutti.cli.options import Overrides, StudyFile, check_left_out, interruptible, local
 from tutti.config.pretraining import DocumentEnd, ObjectiveName, PretrainingRun, is_pretraining_file
 from tutti.errors import Fault, StudyError
 from tutti.modeling.new_backbone import SMALLEST_VOCABULARY, Architecture, Size, new_backbone
 from tutti.modeling.new_tokenizer import TokenizerKind
 from tutti.workflows.console import console
+from tutti.workflows.probe import newest_kept
 from tutti.workflows.study import Study
 
 if TYPE_CHECKING:
@@ -135,6 +137,9 @@ def pretrain(
         int, typer.Option("--evaluate-steps", min=0, help="Also measure the held-out loss every so many steps.")
     ] = 0,
     log_steps: Annotated[int, typer.Option("--log-steps", min=1, help="Tell progress every so many steps.")] = 50,
+    keep_every: Annotated[
+        int, typer.Option("--keep-every", min=0, help="Keep the backbone every so many steps, for `backbone probe`.")
+    ] = 0,
     tracking: Annotated[
         str | None,
         typer.Option("--tracking", help="MLflow's URI, by default $MLFLOW_TRACKING_URI, else a file in OUT.tracking."),
@@ -142,6 +147,7 @@ def pretrain(
     workers: Annotated[
         int, typer.Option("--workers", min=1, help="Processes that train together on Ray, each on its part of a batch.")
     ] = 1,
+    fsdp: Annotated[bool, typer.Option("--fsdp", help="Share layers out among the workers, by FSDP.")] = False,
     cpus_per_worker: Annotated[
         int | None, typer.Option("--cpus-per-worker", min=1, help="By default their share; on a cluster 1.")
     ] = None,
@@ -163,10 +169,7 @@ def pretrain(
 
     Example: `tutti backbone pretrain --texts news.txt.gz --backbone small --objective electra --out pretrained`
     """
-    from tutti.cluster.connect import TORCH_ENVIRONMENT
-
-    for name, value in TORCH_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    _set_torch_environment()
     given = {name: value for name, value in ctx.params.items() if _is_given(ctx, name)}
     for name in ("files", "overrides", "spans", "whole_words"):
         given.pop(name, None)
@@ -176,6 +179,34 @@ def pretrain(
         made = _pretrain([*(files or ())], given, overrides or ())
     console.print(f"wrote {made.path}: {made.documents:,} different texts, held-out loss {made.loss:.3f}")
     console.print(f"Next: `backbone: {made.path}` in the study file")
+
+
+def probe(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="What `backbone pretrain --out` names, or the pretraining file.")
+    ],
+    study_file: StudyFile,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Fine-tunings of each backbone.")] = 1,
+    overrides: Overrides = None,
+) -> None:
+    """Tries the backbones that a pretraining run has kept on a study, also while it goes on: scores over steps.
+
+    Each is fine-tuned with the settings under `training:`, without a search. What was tried before is not tried again.
+    A table is printed; RUN.probes/STUDY has it as scores.csv, and a picture.
+
+    Example: `tutti backbone probe adapted chinese_trio.yaml --set training.num_train_epochs=2`
+    """
+    _set_torch_environment()
+    study = Study(study_file, overrides=[*(overrides or ()), f"backbone={json.dumps(str(newest_kept(run)))}"])
+    with interruptible(lambda _: "Interrupted; the same command goes on."):
+        study.probe(run, seeds=seeds)
+
+
+def _set_torch_environment() -> None:
+    from tutti.cluster.connect import TORCH_ENVIRONMENT
+
+    for name, value in TORCH_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
 
 
 def _pretrain(files: list[Path], given: dict[str, Any], overrides: Sequence[str]) -> Pretrained:

@@ -1,4 +1,4 @@
-"""``tutti submit``: runs a study as a job on a Ray cluster."""
+"""``tutti submit``: runs a study, or a pretraining file, as a job on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from tutti.cli.options import Overrides, Resume, Trials, check_left_out
+from tutti.config.pretraining import is_pretraining_file
 from tutti.errors import Fault, StudyError, TrialError
 from tutti.workflows.console import console, program
 from tutti.workflows.study import Study
-from tutti.workflows.submit import Job
+from tutti.workflows.submit import Job, submit_pretraining
 from tutti.workflows.tune import parse_trials
 
 
@@ -28,7 +29,8 @@ def submit(
 ) -> None:
     """Runs a study as a job on a Ray cluster: `tutti tune`, there.
 
-    `storage.path` of the study file must name a folder that every node sees.
+    `storage.path` of the study file must name a folder that every node sees. A pretraining file may take its place,
+    with `out` in such a folder: it is pretrained there, or tuned if it has a search space.
 
     Example: `tutti submit study.yaml --set storage.path=/mnt/tutti/studies --wait`
     """
@@ -50,16 +52,28 @@ def submit(
     command = f"{program()} submit {shlex.join([str(study_file), '--address', address])}"
     total, more = (None, trials) if trials and parse_trials(trials)[1] else (trials, None)
     settings = [*(overrides or ()), *([f"search.trials={int(total)}"] if total else ())]
+    if is_pretraining_file(study_file):
+        job = submit_pretraining(
+            study_file, address=address, overrides=settings, trials=more, resume=resume, command=command
+        )
+        _follow(job, "the job writes what `out` names", wait=wait)
+        return
     study = Study(study_file, overrides=settings, shared=True)
     job = study.submit(address=address, trials=more, resume=resume, command=command)
-    console.print(f"Job {job.id}, study folder {study.folder.path}")
+    _follow(job, f"study folder {study.folder.path}", wait=wait)
+
+
+def _follow(job: Job, place: str, *, wait: bool) -> None:
+    """Names the job and, to ``wait``, shows its log until it ends."""
+    at = shlex.quote(job.address)
+    console.print(f"Job {job.id}, {place}")
     if not wait:
-        console.print(f"Show its status with `{program()} submit --status {job.id} --address {shlex.quote(address)}`.")
+        console.print(f"Show its status with `{program()} submit --status {job.id} --address {at}`.")
         return
     try:
         outcome = job.follow(lambda text: typer.echo(text, nl=False))
     except KeyboardInterrupt:
-        stop = f"{program()} submit --stop {job.id} --address {shlex.quote(address)}"
+        stop = f"{program()} submit --stop {job.id} --address {at}"
         console.print(f"The job continues; stop it with `{stop}`.")
         raise
     console.print(f"Job {job.id}: {job.status()}")

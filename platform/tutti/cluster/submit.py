@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shlex
@@ -10,7 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +26,7 @@ from tutti.config.backbones import map_backbones
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe
 from tutti.config.paths import absolute, map_task_paths
+from tutti.config.pretraining import PretrainingConfig
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StorageError, StudyError, UserError
 from tutti.files import hashes, storage_faults
@@ -58,35 +60,74 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str], submit
         UserError: if the address is invalid.
         ClusterError: if the cluster does not answer or refuses the job.
     """
-    _check_tracking(study)
+    shared = study.storage.path
+    assert shared is not None
+    _check_tracking(study.tracking.uri, what="tracking.uri", shared=shared, place="storage.path")
+    command = ["tune", "study.json", *options]
+    return _submit(
+        lambda folder: _stage(study, folder), command, address=address, submitted=submitted, name=study.study
+    )
+
+
+def submit_pretraining(run: PretrainingConfig, *, address: str, options: list[str], submitted: str = "") -> str:
+    """Ships a pretraining file, the files it names and this package, and starts it there: ``tutti tune`` of one with a
+    search space, otherwise ``tutti backbone pretrain``.
+
+    Files in the folder of ``out`` are on shared storage and are not shipped.
+
+    Args, Returns, Raises: as of ``submit_study``.
+    """
+    shared = run.out.parent
+    where = "the folder of `out`"
+    _check_tracking(run.tracking, what="tracking", shared=shared, place=where)
+    if run.search.study and not run.search.study.is_relative_to(shared):
+        rule, remedy = f"be in {shared}, which every node sees", "put it there, with the files that it names"
+        raise StudyError(Fault("search.study", rule, str(run.search.study), remedy))
+    command = ["tune"] if run.search_space.root else ["backbone", "pretrain"]
+
+    def stage(folder: Path) -> Path:
+        paths = [*run.texts, Path(run.backbone)]
+        into = run.out.with_name(f"{run.out.name}.shipped")
+        target, places = _stage_files(paths, folder, shared=shared, into=into, what="the pretraining file", place=where)
+        document = run.model_dump(mode="json", exclude_none=True)
+        document["texts"] = [str(places.get(file, file)) for file in run.texts]
+        document["backbone"] = str(places.get(Path(run.backbone), run.backbone))
+        (folder / "pretraining.yaml").write_text(json.dumps(document, indent=1), encoding="utf8")  # JSON is YAML too
+        return target
+
+    command += ["pretraining.yaml", *options]
+    return _submit(stage, command, address=address, submitted=submitted, name=run.out.name)
+
+
+def _submit(stage: Callable[[Path], Path], command: list[str], *, address: str, submitted: str, name: str) -> str:
+    """Starts ``tutti COMMAND`` in the folder that ``stage`` fills, which returns where the job shall put its files."""
     temporary = Path("the temporary folder ($TMPDIR)")
     with storage_faults(temporary), tempfile.TemporaryDirectory(prefix="tutti-job-") as staging:
-        shipped = _stage(study, Path(staging))
+        shipped = stage(Path(staging))
         keep = shlex.join(["python", "-m", "tutti.cluster.shipped", str(shipped)])
         with _cluster_faults(address):
             return _client(address).submit_job(
-                entrypoint=f"{keep} && exec {shlex.join(['python', '-m', 'tutti', 'tune', 'study.json', *options])}",
+                entrypoint=f"{keep} && exec {shlex.join(['python', '-m', 'tutti', *command])}",
                 runtime_env={
                     "working_dir": staging,
                     "py_modules": [str(Path(tutti.__file__).parent)],
                     "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS), SUBMITTED: submitted},
                 },
-                metadata={"study": study.study},
+                metadata={"study": name},
             )
 
 
-def _check_tracking(study: StudyConfig) -> None:
+def _check_tracking(uri: str | None, *, what: str, shared: Path, place: str) -> None:
     """Refuses an MLflow store that is a file of this machine: the head would track in a file of its own, or in none."""
     from sqlalchemy.engine import make_url
 
-    shared, uri = study.storage.path, study.tracking.uri or ""
-    assert shared is not None
+    uri = uri or ""
     file = make_url(uri).database if uri.startswith("sqlite") else None
     file = unquote(urlsplit(uri).path) if uri.startswith("file:") else file
     if file and file != ":memory:" and not absolute(file, Path("/")).is_relative_to(shared):
-        rule = f"name an MLflow server, or a file below storage.path ({shared}), which the cluster sees too"
+        rule = f"name an MLflow server, or a file below {place} ({shared}), which the cluster sees too"
         remedy = "write the address of a server, like http://HOST:5000, or leave it out"
-        raise StudyError(Fault("tracking.uri", rule, str(study.tracking.uri), remedy))
+        raise StudyError(Fault(what, rule, uri, remedy))
 
 
 def _stage(study: StudyConfig, staging: Path) -> Path:
@@ -102,37 +143,52 @@ def _stage(study: StudyConfig, staging: Path) -> Path:
     if load_recipe(recipe)[1].submission.templates:
         rule, remedy = "name no files of its own to travel with a job", "name it to `tutti ensemble` afterwards"
         raise StudyError(Fault(f"ensemble.recipe {recipe}", rule, "submission.templates", remedy))
-    names: dict[Path, str] = {}  # of the copies, relative to FILES
+    named: list[Path] = []
 
     def collect(text: str) -> str:
-        path = Path(text)
-        if path.is_absolute() and path.exists() and not path.is_relative_to(shared):
-            names.setdefault(path, f"{len(names)}/{path.name}")
+        named.append(Path(text))
         return text
 
     _with_paths(study, collect)
-    sizes = {path: _mib(path) for path in names}
-    if sum(sizes.values()) > SHIPPED_MIB:
-        largest = sorted(((path, mib) for path, mib in sizes.items() if mib >= 1), key=lambda x: -x[1])[:5]
-        listed = ", ".join(f"{path} ({mib:.0f} MiB)" for path, mib in largest)
-        raise StudyError(
-            Fault(
-                "the files that the study names",
-                f"be at most {SHIPPED_MIB} MiB in all to travel with a job",
-                f"{sum(sizes.values()):.0f} MiB: {listed}",
-                f"put the large ones below storage.path ({shared}), which every node sees",
-            )
-        )
-    for path, name in names.items():
-        _copy(path, staging / FILES / name)
-    target = StudyFolder(shared / study.study).shipped / _digest(staging / FILES)
-    document = _with_paths(study, lambda text: str(target / names[Path(text)]) if Path(text) in names else text)
+    into = StudyFolder(shared / study.study).shipped
+    target, places = _stage_files(named, staging, shared=shared, into=into, what="the study", place="storage.path")
+    document = _with_paths(study, lambda text: str(places.get(Path(text), text)))
     document["search"]["warm_start"] = [
         older if Path(older).is_relative_to(shared) else _stage_older(StudyFolder(Path(older)), staging, index)
         for index, older in enumerate(study.search.warm_start)
     ]
     (staging / "study.json").write_text(dump_study(StudyConfig.model_validate(document)), encoding="utf8")
     return target
+
+
+def _stage_files(
+    paths: Iterable[Path], staging: Path, *, shared: Path, into: Path, what: str, place: str
+) -> tuple[Path, dict[Path, Path]]:
+    """Copies files and folders that exist and are not below ``shared`` into ``staging``.
+
+    Returns:
+        The folder in ``into``, by their content, where the job shall put them, and the place of each there.
+    """
+    names: dict[Path, str] = {}  # of the copies, relative to FILES
+    for path in paths:
+        if path.is_absolute() and path.exists() and not path.is_relative_to(shared):
+            names.setdefault(path, f"{len(names)}/{path.name}")
+    sizes = {path: _mib(path) for path in names}
+    if sum(sizes.values()) > SHIPPED_MIB:
+        largest = sorted(((path, mib) for path, mib in sizes.items() if mib >= 1), key=lambda x: -x[1])[:5]
+        listed = ", ".join(f"{path} ({mib:.0f} MiB)" for path, mib in largest)
+        raise StudyError(
+            Fault(
+                f"the files that {what} names",
+                f"be at most {SHIPPED_MIB} MiB in all to travel with a job",
+                f"{sum(sizes.values()):.0f} MiB: {listed}",
+                f"put the large ones below {place} ({shared}), which every node sees",
+            )
+        )
+    for path, name in names.items():
+        _copy(path, staging / FILES / name)
+    target = into / _digest(staging / FILES)
+    return target, {path: target / name for path, name in names.items()}
 
 
 def _with_paths(study: StudyConfig, change: Callable[[str], str]) -> dict[str, Any]:

@@ -69,14 +69,14 @@ def load_study(
         ConfigError: with every fault: a wrong, missing or unknown key, or a file that is not there.
     """
     if isinstance(path, Path):
-        raw, folder, places = read_mapping(path, kind="study file"), path.parent, _Places(str(path))
+        raw, folder, places = read_mapping(path, kind="study file"), path.parent, Places(str(path))
     else:
-        raw, folder, places = _plain(path), Path.cwd(), _Places("the study")
+        raw, folder, places = _plain(path), Path.cwd(), Places("the study")
     faults = []
     common, for_space = _split_overrides(overrides)
-    faults += _override(raw, common, places)
+    faults += override(raw, common, places)
     faults += _read_space(raw, folder, places)
-    faults += _override(raw, for_space, places)
+    faults += override(raw, for_space, places)
     faults += _odd_values(raw, places)
     raw, path_faults = resolve_paths(raw, folder=folder, what=places.what, shared=shared)
     faults += path_faults + _recipe_faults(raw, folder, places)
@@ -128,7 +128,7 @@ def load_recipe(name_or_path: str) -> tuple[str, Recipe]:
     """
     path = _shipped_or_own("ensembles", name_or_path, folder=Path(), what=f"the recipe {name_or_path!r}")
     raw = read_mapping(path, kind="recipe")
-    places = _Places(str(path))
+    places = Places(str(path))
     faults = _odd_values(raw, places)
     recipe = None
     try:
@@ -178,7 +178,7 @@ def parse_study(source: str | Path) -> StudyConfig:
 
 
 @dataclass
-class _Places:
+class Places:
     """How messages name a place: by file and key, or by ``--set`` where that gave the value."""
 
     file: str
@@ -214,7 +214,8 @@ def _split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return [text for text in overrides if text not in for_space], for_space
 
 
-def _override(raw: dict[str, Any], overrides: Sequence[str], places: _Places) -> list[Fault]:
+def override(raw: dict[str, Any], overrides: Sequence[str], places: Places) -> list[Fault]:
+    """Sets the keys that the arguments of ``--set`` name, and tells ``places``. Returns what is wrong with them."""
     faults = []
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -298,7 +299,7 @@ def _length_of_new(parts: Sequence[str], path: str) -> int:
     return 1
 
 
-def _read_space(raw: dict[str, Any], folder: Path, places: _Places) -> list[Fault]:
+def _read_space(raw: dict[str, Any], folder: Path, places: Places) -> list[Fault]:
     """Replaces the name or path of the search space by its content; an unreadable one counts as empty."""
     name = raw.get(_SPACE)
     if not isinstance(name, str):
@@ -328,7 +329,7 @@ def _shipped_or_own(kind: Kind, name: str, *, folder: Path, what: str) -> Path:
     return shipped_folder(kind) / f"{name}.yaml"
 
 
-def _recipe_faults(raw: dict[str, Any], folder: Path, places: _Places) -> list[Fault]:
+def _recipe_faults(raw: dict[str, Any], folder: Path, places: Places) -> list[Fault]:
     """Makes the recipe's path absolute, and reads the recipe, so that its faults are reported before the study runs."""
     ensemble = section(raw, "ensemble")
     name = ensemble.get("recipe")
@@ -344,7 +345,7 @@ def _recipe_faults(raw: dict[str, Any], folder: Path, places: _Places) -> list[F
     return []
 
 
-def _older_faults(study: StudyConfig, raw: Mapping[str, Any], places: _Places) -> list[Fault]:
+def _older_faults(study: StudyConfig, raw: Mapping[str, Any], places: Places) -> list[Fault]:
     """A fault for each warm-start study that cannot be read, or has other tasks, metrics or objectives.
 
     None once the study has trials: it has copies of theirs then.
@@ -376,7 +377,7 @@ def _listed(metrics: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} ({metric})" for name, metric in metrics.items())
 
 
-def _odd_values(raw: dict[str, Any], places: _Places) -> list[Fault]:
+def _odd_values(raw: dict[str, Any], places: Places) -> list[Fault]:
     return [Fault(places.what(key), rule, got, remedy) for key, rule, got, remedy in odd_values(raw)]
 
 

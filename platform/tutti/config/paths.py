@@ -112,20 +112,24 @@ def resolve_paths(
 
 
 def resolve_pretraining(
-    raw: Mapping[str, Any], *, folder: Path, what: Callable[[str], str]
+    raw: Mapping[str, Any], *, folder: Path, what: Callable[[str], str], shared: bool = False
 ) -> tuple[dict[str, Any], list[Fault]]:
-    """As ``resolve_paths``, of the options of pretraining."""
+    """As ``resolve_paths``, of the options of pretraining; what is ``shared`` is the folder that ``out`` is in."""
     resolved, paths = {key: _plain(value) for key, value in raw.items()}, _Paths(folder, what, unmounted=None)
     for key in ("out", "cache"):
         if isinstance(value := resolved.get(key), str):
             address = address_fault(value, what=what(key))
             paths.faults += [address] if address else []
             resolved[key] = str(absolute(value, folder))
+    if shared and isinstance(out := resolved.get("out"), str) and not (place := Path(out).parent).exists():
+        paths.unmounted = place
     texts = resolved.get("texts")
     if isinstance(texts := [texts] if isinstance(texts, str) else texts, list):
         resolved["texts"] = [
             paths.file(f"texts.{index}", each) if isinstance(each, str) else each for index, each in enumerate(texts)
         ]
+    if isinstance(study := section(resolved, "search").get("study"), str):
+        resolved["search"] = {**section(resolved, "search"), "study": paths.file("search.study", study)}
     for key, resolve in (("backbone", paths.folder_or_hub_id), ("tracking", paths.store)):
         if isinstance(value := resolved.get(key), str):
             resolved[key] = resolve(key, value)

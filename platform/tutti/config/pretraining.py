@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator
 
+from tutti.config.load import Places, override
 from tutti.config.paths import resolve_pretraining
+from tutti.config.pretraining_search import PretrainingSearch, pretraining_search_faults
 from tutti.config.pydantic_faults import faults_of
+from tutti.config.space import SearchSpace
 from tutti.config.strict import Strict
 from tutti.config.study import Seed
 from tutti.config.yaml_file import odd_values, read_mapping
@@ -41,6 +44,8 @@ class PretrainingSettings(Strict):
         save_steps, save_minutes: a state is saved as soon as one of them has passed; 0 steps for never by steps.
         evaluate_steps: the held-out loss is also measured every so many steps; 0 for after each epoch alone.
         log_steps: progress is reported every so many steps.
+        fsdp: whether each worker holds a share of every layer, not whole ones; of several workers.
+        keep_every: the backbone is kept, to be tried, before the first step and every so many; 0 for never.
     """
 
     epochs: Annotated[int, Field(ge=1)] = 10
@@ -62,6 +67,8 @@ class PretrainingSettings(Strict):
     save_minutes: NotNegative = 10.0
     evaluate_steps: Annotated[int, Field(ge=0)] = 0
     log_steps: Annotated[int, Field(ge=1)] = 50
+    keep_every: Annotated[int, Field(ge=0)] = 0
+    fsdp: bool = False
 
     def of(self, objective: ObjectiveName) -> PretrainingSettings:
         """With the objective's learning rate, unless one is given."""
@@ -81,7 +88,13 @@ class PretrainingSettings(Strict):
         return self.learning_rate * (steps - step) / max(1, steps - warmup)
 
 
-class PretrainingRun(PretrainingSettings):
+class PretrainingPoint(PretrainingSettings):
+    """The numbers of a run, and its objective: what a search can vary."""
+
+    objective: ObjectiveName | None = None
+
+
+class PretrainingRun(PretrainingPoint):
     """A run on the texts of a study.
 
     Attributes:
@@ -96,7 +109,6 @@ class PretrainingRun(PretrainingSettings):
     """
 
     out: Path
-    objective: ObjectiveName | None = None
     tracking: str | None = None
     workers: Annotated[int, Field(ge=1)] = 1
     cpus_per_worker: Annotated[int, Field(ge=1)] | None = None
@@ -120,6 +132,7 @@ class PretrainingConfig(PretrainingRun):
         pack: whether rows are filled across documents; otherwise each document begins one.
         cache: a folder that keeps tokenized texts for further runs.
         processes: that tokenize; None for one on each CPU.
+        search_space, search: what ``tutti tune`` varies, and how; without effect on a single run.
     """
 
     texts: Annotated[tuple[Path, ...], Field(min_length=1)]
@@ -130,6 +143,19 @@ class PretrainingConfig(PretrainingRun):
     pack: bool = True
     cache: Path | None = None
     processes: Annotated[int, Field(ge=1)] | None = None
+    search_space: SearchSpace = SearchSpace()
+    search: PretrainingSearch = PretrainingSearch()
+
+    @property
+    def trial_evaluations(self) -> tuple[int, int]:
+        """After how many steps a trial of the search is evaluated each time, and how often in all."""
+        assert self.steps is not None
+        every = self.evaluate_steps or math.ceil(self.steps / 8)
+        return every, math.ceil(self.steps / every)
+
+    def with_point(self, parameters: Mapping[str, Any]) -> PretrainingConfig:
+        """With a trial's values."""
+        return self.model_copy(update=dict(parameters))
 
     @field_validator("texts", "columns", mode="before")
     @classmethod
@@ -148,12 +174,23 @@ def is_pretraining_file(file: Path) -> bool:
     return "tasks" not in raw and not {"texts", "out"}.isdisjoint(raw)
 
 
+def output_of(file: Path) -> Path:
+    """What the run of a pretraining file writes.
+
+    Raises:
+        ConfigError: with every fault of the file.
+    """
+    return load_pretraining(PretrainingConfig, file, {}, option=str).out
+
+
 def load_pretraining(
     model: type[Options],
     source: Path | str | Mapping[str, Any] | None,
     options: Mapping[str, Any],
     *,
     option: Callable[[str], str],
+    overrides: Sequence[str] = (),
+    shared: bool = False,
 ) -> Options:
     """Loads and validates what is set of a run; every path is made absolute.
 
@@ -163,6 +200,8 @@ def load_pretraining(
         options: keys that take the place of those in ``source``, with paths relative to the current folder; None
             removes one.
         option: names an option in messages, by its key.
+        overrides: the arguments of ``--set``, with paths relative to the file's folder.
+        shared: whether the run will be on a cluster whose storage, the folder of ``out``, this machine need not see.
 
     Raises:
         ConfigError: with every fault: a wrong, missing or unknown key, or a file that is not there.
@@ -170,25 +209,31 @@ def load_pretraining(
     name = str(source) if isinstance(source, Path | str) else "the options"
     raw = read_mapping(Path(source), kind="pretraining file") if isinstance(source, Path | str) else dict(source or {})
     folder = Path(source).parent if isinstance(source, Path | str) else Path.cwd()
+    places = Places(name)
+    faults = override(raw, overrides, places)
 
     def what(key: str) -> str:
         given = source is None or key.split(".")[0] in options
-        return option(key) if given and key else f"{name}: {key}" if key else name
+        return option(key) if given and key else places.what(key)
 
-    left, faults = resolve_pretraining(
-        {key: value for key, value in raw.items() if key not in options}, folder=folder, what=what
+    left, of_paths = resolve_pretraining(
+        {key: value for key, value in raw.items() if key not in options}, folder=folder, what=what, shared=shared
     )
     given, more = resolve_pretraining(
         {key: value for key, value in options.items() if value is not None}, folder=Path.cwd(), what=what
     )
     raw = {**left, **given}
-    faults += more + [Fault(what(key), *phrase) for key, *phrase in odd_values(raw)]
+    faults += of_paths + more + [Fault(what(key), *phrase) for key, *phrase in odd_values(raw)]
+    if raw.get("fsdp") is True and raw.get("workers", 1) == 1:
+        rule, remedy = "be at least 2 with fsdp, which shares each layer out", "set it, or take fsdp out"
+        faults.append(Fault(what("workers"), rule, "1", remedy))
+    faults += pretraining_search_faults(raw, settings=PretrainingPoint, what=what)
     config = None
     try:
         config = model.model_validate(raw)
     except ValidationError as error:
-        places = {fault.what for fault in faults}
-        faults += [each for each in faults_of(error, raw=raw, model=model, what=what) if each.what not in places]
+        known = {fault.what for fault in faults}
+        faults += [each for each in faults_of(error, raw=raw, model=model, what=what) if each.what not in known]
     if faults or config is None:
         raise ConfigError(*faults)
     return config

@@ -301,6 +301,22 @@ def cost_png(trials: Sequence[TrialRecord]) -> bytes:
     return _png(figure)
 
 
+def curves_png(curves: Mapping[str, Sequence[tuple[float, float]]], *, xlabel: str) -> bytes:
+    """Scores over what grows: a line through the means at each place, and a dot for each score; the first one bold."""
+    figure = _figure(6.4, 4.0)
+    axes = figure.add_subplot()
+    for number, (name, points) in enumerate(curves.items()):
+        places = sorted({place for place, _ in points})
+        means = [float(np.mean([score for place, score in points if place == each])) for each in places]
+        style = {"color": _ENSEMBLE, "lw": 2.5} if number == 0 else {"lw": 1, "alpha": 0.8}
+        (line,) = axes.plot(places, means, label=_cut(name), **style)
+        axes.scatter(*zip(*points, strict=True), s=14, color=line.get_color(), alpha=0.7)
+    axes.set(xlabel=xlabel, ylabel="score")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    return _png(figure)
+
+
 def _estimates(axes: Any, lane: int, score: Estimate, single: Estimate, gain: Estimate) -> None:
     axes.plot([single.score] * 2, [lane - 0.25, lane + 0.25], color=_MEMBER, lw=2, zorder=2)
     axes.plot([score.low, min(score.high, 1.0)], [lane] * 2, color=_ENSEMBLE, lw=2, alpha=0.6, zorder=3)

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from tutti.cluster.shipped import SUBMITTED
 from tutti.config.folder import StudyFolder, sqlite_url
 from tutti.config.paths import DATABASES
 from tutti.config.pretraining import PretrainingConfig, PretrainingRun, load_pretraining
@@ -55,12 +56,12 @@ def pretrain(
     """
     config = load_pretraining(PretrainingConfig, file, options, option=option)
     _check_new(config.out)
-    from tutti.data.corpus import CorpusOptions
     from tutti.training.pretraining.run import TextFiles
 
-    corpus = CorpusOptions(config.columns, config.documents, config.max_length, config.pack)
-    texts = TextFiles(config.texts, corpus, cache=config.cache, processes=config.processes or os.cpu_count() or 1)
-    return _run(config, config.backbone, texts, quiet_console() if quiet else default_console)
+    console = quiet_console() if quiet else default_console
+    if config.search_space.root:
+        console.print("search_space has no effect on a single run; `tutti tune` searches.")
+    return _run(config, config.backbone, TextFiles.of(config), console)
 
 
 def pretrain_backbone(
@@ -125,7 +126,7 @@ def _run(run: PretrainingRun, backbone: str, texts: TextFiles | Sequence[Encoded
         "objective": run.objective,
         "make_tracker": _tracker(run.out, run.tracking),
     }
-    if run.workers == 1:
+    if run.workers == 1 and not os.environ.get(SUBMITTED):  # a job's own process has no share of the cluster
         return pretrain(**{**arguments, **told})
     from tutti.cluster.connect import connected
     from tutti.orchestration.worker.pretraining import pretrain_on_workers, resources_of

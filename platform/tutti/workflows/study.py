@@ -22,6 +22,7 @@ from tutti.workflows.base import StudyBase, open_stored
 from tutti.workflows.console import console as shared_console
 from tutti.workflows.console import quiet_console
 from tutti.workflows.pretraining import pretrain_backbone
+from tutti.workflows.probe import probe_run
 from tutti.workflows.pseudo import pseudo_labels as _pseudo_labels
 from tutti.workflows.round import run_rounds
 from tutti.workflows.scores import add_public_score as _add_public_score
@@ -155,6 +156,7 @@ class Study(StudyBase):
     report = _report.report
     round = run_rounds
     pretrain = pretrain_backbone
+    probe = probe_run
     leaderboard = _leaderboard
     add_public_score = _add_public_score
 

@@ -1,11 +1,16 @@
-"""Runs a study as a job on a Ray cluster."""
+"""Runs a study, or a pretraining file, as a job on a Ray cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from tutti.config.folder import StudyFolder
+from tutti.config.pretraining import PretrainingConfig, load_pretraining
 from tutti.workflows.base import StudyBase
 
 
@@ -39,6 +44,45 @@ class Job:
         from tutti.cluster.submit import follow_job
 
         return follow_job(self.id, address=self.address, show=show)
+
+
+def submit_pretraining(
+    file: Path | str | Mapping[str, Any],
+    *,
+    address: str = "http://127.0.0.1:8265",
+    overrides: Sequence[str] = (),
+    trials: int | str | None = None,
+    resume: bool = False,
+    command: str | None = None,
+    option: Callable[[str], str] = "tutti.submit_pretraining: {}".format,
+    **options: Any,
+) -> Job:
+    """Runs a pretraining file as a job on a Ray cluster; with a search space, the search over it.
+
+    ``out`` is in a folder that every node sees. Of a single run the same call goes on where it was cut off.
+
+    Args:
+        address: of the cluster's dashboard.
+        overrides, options: as of ``tutti.tune_pretraining``.
+        trials, resume: of a search; without effect on a single run.
+        command: what its user would type to submit it again, which the job's log names.
+
+    Raises:
+        ConfigError: with every fault of the file.
+        StudyError: if the files to ship are too large.
+        ClusterError: if the cluster does not answer or refuses the job.
+
+    Example:
+        >>> tutti.submit_pretraining("pretraining.yaml", address="http://head:8265", workers=4).follow()
+    """
+    from tutti.cluster.submit import submit_pretraining as submit_file
+
+    run = load_pretraining(PretrainingConfig, file, options, option=option, overrides=overrides, shared=True)
+    given = [*(["--resume"] if resume else []), *(["--trials", str(trials)] if trials is not None else [])]
+    again = command or f"tutti submit PRETRAINING.yaml --address {shlex.quote(address)}"
+    submitted = json.dumps((again, [*overrides]))
+    searches = bool(run.search_space.root)
+    return Job(submit_file(run, address=address, options=given if searches else [], submitted=submitted), address)
 
 
 def submit(study: StudyBase, *, address: str, options: Sequence[str], submitted: str) -> Job:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -23,8 +23,11 @@ from tutti.workflows.preparation import check_no_trials, check_place, forget_fai
 from tutti.workflows.progress import Progress, cut_off, failures, outcome_table, summary
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tutti.config.study import StudyConfig
     from tutti.orchestration.driver.study import StudyOutcome
+    from tutti.search.study_store import StudyStore
     from tutti.tasks.task import Task
 
 
@@ -140,7 +143,7 @@ def _show_outcome(opened: StudyBase, outcome: StudyOutcome, records: Sequence[Tr
         go_on = f"raise or remove {limit} and run `{opened.again(but=limit) if opened.again else 'study.tune()'}`"
         console.print(f"Ended early: {outcome.ending.reason}. To go on, {go_on}.")
     elif not outcome.complete:
-        raise InterruptedStudy(_left(outcome, study.search.trials))
+        raise InterruptedStudy(left_to_do(outcome, study.search.trials))
     if best:
         console.print(f"Best: {best.key}, score {number(best.score)}. Next:")
         console.print(f"  {program()} ensemble {_study_argument(folder)} --recipe {shlex.quote(study.ensemble.recipe)}")
@@ -151,7 +154,7 @@ def _show_outcome(opened: StudyBase, outcome: StudyOutcome, records: Sequence[Tr
         console.print(f"No trial finished, and only finished trials can vote: {more}.")
 
 
-def _left(outcome: StudyOutcome, total: int) -> str:
+def left_to_do(outcome: StudyOutcome, total: int) -> str:
     """What an interrupted study has left to do: ``1 trial cut off, 2 not begun``."""
     cut_off = counted(len(outcome.interrupted), "trial") if outcome.interrupted else "no trial"
     others = total - len(outcome.trials)
@@ -170,18 +173,51 @@ def _is_over(study: StudyConfig, folder: StudyFolder) -> bool:
 
 
 def _run_trials(opened: StudyBase, *, concurrent: int) -> StudyOutcome:
-    """Runs the study's trials on the connected Ray, with its store, its tracker and a live table.
+    from tutti.orchestration.worker.trial import train_trial
+
+    study, folder = opened.config, opened.folder
+    start = {
+        "parameters": tracking_metadata.study_parameters(study, opened.prepared),
+        "tags": tracking_metadata.study_tags(opened.prepared),
+        "files": [folder.study_file, *sorted(folder.data.glob("*.json"))],
+        "columns": tracking_metadata.study_columns(study),
+    }
+    pictured = partial(picture, {task.name: task for task in opened.prepared.tasks})
+    return run_trials(
+        study,
+        folder,
+        store=stores.open_store(study, folder),
+        console=opened.console,
+        start=start,
+        concurrent=concurrent,
+        picture=pictured,
+        train=train_trial,
+    )
+
+
+def run_trials(
+    study: StudyConfig,
+    folder: StudyFolder,
+    *,
+    store: StudyStore,
+    console: Console,
+    start: Mapping[str, Any],
+    concurrent: int,
+    picture: Callable[[str, Predictions], bytes] | None,
+    train: Callable[..., None],
+) -> StudyOutcome:
+    """Runs a study's trials on the connected Ray, with its store, its tracker and a live table; closes both.
 
     Args:
+        start: of ``Tracker.start_study``.
         concurrent: number of trials at a time; 0 if the study is over and no Ray is connected.
+        picture, train: of ``run_study``.
     """
     from tutti.orchestration.driver.study import run_study
     from tutti.tracking.protocol import BEST_SCORE
 
-    study, folder = opened.config, opened.folder
     # An error raised in Tune's callbacks would end the study.
-    shown = opened.console if opened.console.quiet else best_effort_console()
-    store = stores.open_store(study, folder)
+    shown = console if console.quiet else best_effort_console()
     try:
         tracker = stores.open_tracker(study, folder)
     except BaseException:  # on a database server, the study would otherwise stay claimed
@@ -189,12 +225,7 @@ def _run_trials(opened: StudyBase, *, concurrent: int) -> StudyOutcome:
         raise
     flush_seconds = 60.0
     try:
-        tracker.start_study(
-            parameters=tracking_metadata.study_parameters(study, opened.prepared),
-            tags=tracking_metadata.study_tags(opened.prepared),
-            files=[folder.study_file, *sorted(folder.data.glob("*.json"))],
-            columns=tracking_metadata.study_columns(study),
-        )
+        tracker.start_study(**start)
         with Progress(
             shown,
             store.records if concurrent else lambda: cut_off(store.records()),
@@ -213,7 +244,8 @@ def _run_trials(opened: StudyBase, *, concurrent: int) -> StudyOutcome:
                 tags=tracking_metadata.run_tags(),
                 watch=progress,
                 notify=lambda text: shown.print(text),
-                picture=partial(picture, {task.name: task for task in opened.prepared.tasks}),
+                picture=picture,
+                train=train,
             )
         best = best_trial(outcome.trials)
         tracker.end_study(

@@ -16,7 +16,7 @@ from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StorageError, StudyError, TrialError, counted
 from tutti.orchestration.broker.broker import Broker
 from tutti.orchestration.driver.ending import Ender
-from tutti.orchestration.driver.pictures import PictureDrawer, draw_owed
+from tutti.orchestration.driver.pictures import Picture, PictureDrawer, draw_owed
 from tutti.orchestration.driver.recording import Recorder
 from tutti.orchestration.upkeep.budget import prune
 from tutti.orchestration.worker.folds import delete_states
@@ -29,7 +29,6 @@ from tutti.records import TrialRecord, TrialState
 from tutti.search.limits import Ending, ending_of, is_over
 from tutti.search.study_store import StudyStore
 from tutti.search.trial_attributes import is_key
-from tutti.tasks.predictions import Predictions
 from tutti.tracking.protocol import Tracker
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def run_study(
     concurrent_trials: int,
     tags: dict[str, str],
     watch: Callable[[], None],
-    picture: Callable[[str, Predictions], bytes],
+    picture: Picture | None,
     notify: Callable[[str], None],
     train: Callable[..., None] = train_trial,
 ) -> StudyOutcome:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.actor import ActorHandle
 
+    from tutti.training.pretraining.loop import Progress
     from tutti.training.pretraining.run import Pretrained
 
 
@@ -159,9 +160,13 @@ def _pretrain(loop_config: Mapping[str, Any]) -> None:
     torch.set_num_threads(loop_config["resources"].cpus_per_worker)
     messages = loop_config["messages"]
 
+    def tell(progress: Progress) -> None:
+        if rank() == 0:
+            messages.put.remote("on_progress", asdict(progress))
+
     result = pretrain(
         **ray.get(loop_config["arguments"][0]),
-        on_progress=lambda progress: messages.put.remote("on_progress", asdict(progress)),
+        on_progress=tell,
         on_notice=lambda sentence: messages.put.remote("on_notice", sentence),
     )
     if rank() == 0:

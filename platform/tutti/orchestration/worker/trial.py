@@ -51,7 +51,7 @@ def train_trial(
     known = config["resumption"]
     if known.begins_anew:  # a state within an epoch counts steps of the whole batch
         from_rank_zero(lambda: delete_states(folder.trial(config["key"])))
-    reporter = _Reporter(tell, max_hours=study.search.max_trial_hours)
+    reporter = Reporter(tell, max_hours=study.search.max_trial_hours)
     try:
         checkpoint = fine_tune_once(
             study,
@@ -69,7 +69,7 @@ def train_trial(
         reporter.finish(checkpoint)
 
 
-class _Reporter(TrialListener):
+class Reporter(TrialListener):
     """Reports a trial's progress, and stops it once ``max_hours`` are over or ``tell`` returns false."""
 
     def __init__(self, tell: Callable[[Report], bool], *, max_hours: float | None) -> None:

@@ -33,9 +33,13 @@ def check_has_token(tokenizer: Any, objective: ObjectiveName) -> None:
     Raises:
         BackboneError: if it has not.
     """
-    name = "eos_token" if objective == "causal" else "mask_token"
+    name, rule = (
+        ("eos_token", "have a token for the end of a text")
+        if objective == "causal"
+        else ("mask_token", "have a mask token")
+    )
     if getattr(tokenizer, name) is None:
-        what, rule = f"the tokenizer of {tokenizer.name_or_path}", f"have a {name.replace('_', ' ')}"
+        what = f"the tokenizer of {tokenizer.name_or_path}"
         raise BackboneError(Fault(what, rule, "none", _REMEDIES["causal" if objective == "causal" else "masked"]))
 
 

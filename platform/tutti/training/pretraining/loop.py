@@ -20,9 +20,10 @@ from tutti.errors import Fault, TrialError
 from tutti.training.machine.cpu import eager_attention, quick_masks, slow_attention
 from tutti.training.machine.gpu import without_asking_for_padding
 from tutti.training.machine.precision import autocast
-from tutti.training.machine.ranks import from_rank_zero, gathered, rank, sum_gradients, world_size
+from tutti.training.machine.ranks import from_rank_zero, gathered, rank, world_size
 from tutti.training.pretraining.batches import Order, Share, read_batch
 from tutti.training.pretraining.objective import Inputs, Objective, Outcome
+from tutti.training.pretraining.sharding import clip, is_shard, load_whole, shard, sum_all, whole_states
 from tutti.training.pretraining.states import States
 
 _EVALUATION = 2**31  # in place of a step, in the seeds of held-out masks
@@ -79,7 +80,8 @@ class Loop:
 
     Args:
         states: where states are, and are saved by rank 0; a folder that all ranks see.
-        report: called on rank 0.
+        report: called on every rank, with the same measures but for the speed.
+        keep: called on every rank with the number of steps, every ``keep_every`` and after the last one.
         precision: as of ``tutti.training.machine.precision``.
     """
 
@@ -91,6 +93,7 @@ class Loop:
     precision: str
     pad: int
     report: Callable[[Progress], None] = lambda progress: None
+    keep: Callable[[int], None] = lambda step: None
     _step: int = field(default=0, init=False)
     _seconds_per_step: float = field(default=math.nan, init=False)
 
@@ -100,6 +103,9 @@ class Loop:
         self._rows_of_batch = self.settings.batch_size * self._share.world
         for tensor in module.state_dict().values() if self._share.world > 1 else ():
             dist.broadcast(tensor, src=0)
+        self._sharded = self.settings.fsdp and self._share.world > 1
+        if self._sharded:
+            shard(module)
         self._optimizer = _optimizer(module, self.settings, self.device)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
         self._order = Order(self.corpus.train, batch_size=self._rows_of_batch, seed=self.settings.seed)
@@ -117,28 +123,30 @@ class Loop:
             TrialError: if a loss is not finite, or no token of the held-out rows can be masked.
             StorageError: if a state cannot be written.
         """
-        measures = self._restore()
+        restored = self._restore()
+        self._keep()
+        # A state at the end of an epoch is evaluated, as it may not have been.
+        measures = self._evaluate() if restored and self._due() else None
         with self._quick():
             while self._step < self.steps:
                 measures = self._epoch() or measures
         return measures or self._evaluate()
 
-    def _restore(self) -> dict[str, float] | None:
-        """Goes on from the newest state. One at the end of an epoch is evaluated, as it may not have been."""
+    def _restore(self) -> bool:
+        """Goes on from the newest state, if there is one."""
         state = self.states.newest() if rank() == 0 else None  # which removes damaged ones
         step = from_rank_zero(lambda: state and state["step"])
         if step is None:
-            return None
+            return False
         state = state or self.states.newest()
         if state is None or state["step"] != step:
             rule, got = f"see the state after {step} steps that rank 0 sees", str(state and state["step"])
             remedy = "put the folder on storage that all nodes share"
             raise TrialError(Fault(f"rank {rank()}", rule, got, remedy))
-        self.objective.module.load_state_dict(state["module"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        load_whole(self.objective.module, self._optimizer, state["module"], state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         self._step = state["step"]
-        return self._evaluate() if self._due() else None
+        return True
 
     def _epoch(self) -> dict[str, float] | None:
         """Takes the steps that are left of this epoch."""
@@ -159,14 +167,19 @@ class Loop:
             if saves or _is_multiple(self._step, settings.log_steps):  # which looks whether the loss is finite
                 self._report(means.take(), seconds=now - reported, tokens=tokens, steps=first)
                 reported, tokens, first = now, 0, 0
-            if saves and rank() == 0:
-                self._save()
             if saves:
+                self._save()
                 saved = time.monotonic()
+            self._keep()
             if self._due():
                 measures = self._evaluate()
             reported += time.monotonic() - now  # none of this is time of training
         return measures
+
+    def _keep(self) -> None:
+        every = self.settings.keep_every
+        if every and (_is_multiple(self._step, every) or self._step == self.steps):
+            self.keep(self._step)
 
     def _due(self) -> bool:
         """Whether the held-out loss is measured after this step."""
@@ -183,24 +196,37 @@ class Loop:
         for part, rows in enumerate(batches):
             batch = read_batch(self.corpus.train, rows, pad=self.pad)
             tokens += int(batch.is_token.sum())
-            if not len(self._share.rows(rows)):  # a batch of fewer rows than there are ranks
+            share = self._share_of(rows)
+            if share is None:
                 continue
             _seed(self.settings.seed, self._step, part)
-            inputs = self.objective.draw(batch, self._share)
+            inputs = self.objective.draw(batch, share)
             if rank():
                 _seed(self.settings.seed, self._step, part, rank())  # another dropout than rank 0's
             outcome = self._outcome(inputs)
-            self._scaler.scale(outcome.loss / len(batches)).backward()
-            means.add(outcome.sums)
-        is_late = sum_gradients([*module.parameters()], flag=is_late)
+            counts = share == self._share
+            self._scaler.scale(outcome.loss * counts / len(batches)).backward()
+            if counts:
+                means.add(outcome.sums)
+        parameters = [*module.parameters()]
+        is_late = sum_all(parameters, flag=is_late)
         self._scaler.unscale_(self._optimizer)
         if self.settings.max_grad_norm:
-            nn.utils.clip_grad_norm_(module.parameters(), self.settings.max_grad_norm)
+            clip(parameters, self.settings.max_grad_norm)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
         self._step += 1
         return is_late, tokens
+
+    def _share_of(self, rows: np.ndarray) -> Share | None:
+        """This rank's share of a batch; None if it has none of so few rows.
+
+        With FSDP it then computes rank 0's, which do not count, since ranks gather layers together.
+        """
+        if len(self._share.rows(rows)):
+            return self._share
+        return Share(0, self._share.world) if self._sharded else None
 
     def _outcome(self, inputs: Inputs) -> Outcome:
         mask = inputs.get("attention_mask")
@@ -210,8 +236,13 @@ class Loop:
         with autocast(self.device, self.precision), training, asks_nothing:
             return self.objective.outcome(on_device)
 
-    @torch.no_grad()
     def _evaluate(self) -> dict[str, float]:
+        measures = self._measure()
+        self._tell(measures, held_out=True)
+        return measures
+
+    @torch.no_grad()
+    def _measure(self) -> dict[str, float]:
         """The measures of the held-out rows. Their masks are the same each time: losses differ by what was learnt.
 
         Raises:
@@ -220,11 +251,14 @@ class Loop:
         self.objective.module.eval()
         order, means = Order(self.corpus.held_out, batch_size=self._rows_of_batch, seed=0), Means()
         for part, rows in enumerate(order.epoch(0)):
-            if not len(self._share.rows(rows)):
+            share = self._share_of(rows)
+            if share is None:
                 continue
             batch = read_batch(self.corpus.held_out, rows, pad=self.pad)
             _seed(self.settings.seed, _EVALUATION, part)
-            means.add(self._outcome(self.objective.draw(batch, self._share)).sums)
+            outcome = self._outcome(self.objective.draw(batch, share))
+            if share == self._share:
+                means.add(outcome.sums)
         taken = means.take()
         try:
             loss = self.objective.loss(taken)
@@ -233,9 +267,7 @@ class Loop:
             raise TrialError(Fault("the held-out rows", rule, "none", remedy)) from error
         if not math.isfinite(loss):
             raise TrialError(Fault("the held-out loss", "be finite", str(loss), "lower the learning rate"))
-        measures = {f"held_out_{name}": value for name, value in {**taken, "loss": loss}.items()}
-        self._tell(measures, held_out=True)
-        return measures
+        return {f"held_out_{name}": value for name, value in {**taken, "loss": loss}.items()}
 
     def _report(self, means: dict[str, float], *, seconds: float, tokens: int, steps: int) -> None:
         try:
@@ -252,20 +284,27 @@ class Loop:
 
     def _tell(self, measures: Mapping[str, float], *, held_out: bool) -> None:
         left = (self.steps - self._step) * self._seconds_per_step
-        if rank() == 0:
-            self.report(Progress(self._step, self.steps, self._step / self._per_epoch, measures, held_out, left))
+        self.report(Progress(self._step, self.steps, self._step / self._per_epoch, measures, held_out, left))
 
     def _save(self) -> None:
-        state = {"module": self.objective.module.state_dict(), "optimizer": self._optimizer.state_dict()}
-        self.states.save(self._step, {**state, "scaler": self._scaler.state_dict()})
+        if not self._sharded and rank():
+            return
+        module, optimizer = whole_states(self.objective.module, self._optimizer)
+        if rank() == 0:
+            state = {"module": module, "optimizer": optimizer, "scaler": self._scaler.state_dict()}
+            self.states.save(self._step, state)
 
 
 def _optimizer(module: nn.Module, settings: PretrainingSettings, device: torch.device) -> torch.optim.AdamW:
     parameters = [each for each in module.parameters() if each.requires_grad]  # tied ones come once
-    groups = [
-        {"params": [each for each in parameters if each.ndim > 1], "weight_decay": settings.weight_decay},
-        {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
-    ]
+    groups = []
+    for of_shards in (False, True):  # one kernel cannot update both
+        own = [each for each in parameters if is_shard(each) == of_shards]
+        groups += [
+            {"params": [each for each in own if each.ndim > 1], "weight_decay": settings.weight_decay},
+            {"params": [each for each in own if each.ndim <= 1], "weight_decay": 0.0},
+        ]
+    groups = [group for group in groups if group["params"]]
     return torch.optim.AdamW(groups, eps=settings.adam_epsilon, fused=True)
 
 

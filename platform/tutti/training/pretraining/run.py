@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import set_seed
 
-from tutti.config.pretraining import ObjectiveName, PretrainingSettings
+from tutti.config.pretraining import ObjectiveName, PretrainingConfig, PretrainingSettings
 from tutti.data.corpus import Corpus, CorpusOptions, corpus_of_rows, load_corpus
 from tutti.data.distinct import distinct_rows, tokens_sha256
 from tutti.data.encode import EncodedPart, load_tokenizer
@@ -32,8 +32,10 @@ from tutti.modeling.positions import positions
 from tutti.tracking.protocol import Tracker
 from tutti.training.machine.precision import fastest
 from tutti.training.machine.ranks import from_rank_zero, rank, world_size
+from tutti.training.machine.sharding import whole_state
 from tutti.training.pretraining.causal import Causal
 from tutti.training.pretraining.electra import Electra
+from tutti.training.pretraining.kept import keep, kept_folder
 from tutti.training.pretraining.language_model import objective_of
 from tutti.training.pretraining.loop import Loop, Progress
 from tutti.training.pretraining.masked import Masked
@@ -42,7 +44,13 @@ from tutti.training.pretraining.states import States
 from tutti.training.pretraining.tracked import tracked
 
 _SETTINGS = "settings.json"
-_MAY_CHANGE = {"save_steps", "save_minutes", "evaluate_steps", "log_steps"}  # without effect on the weights
+_MAY_CHANGE = {
+    "save_steps",
+    "save_minutes",
+    "evaluate_steps",
+    "log_steps",
+    "keep_every",
+}  # without effect on the weights
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,12 @@ class TextFiles:
     options: CorpusOptions = field(default_factory=CorpusOptions)
     cache: Path | None = None
     processes: int = 1
+
+    @classmethod
+    def of(cls, config: PretrainingConfig, *, cache: Path | None = None) -> TextFiles:
+        """The texts of a pretraining file; ``cache`` where it names none."""
+        options = CorpusOptions(config.columns, config.documents, config.max_length, config.pack)
+        return cls(config.texts, options, config.cache or cache, config.processes or os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -137,7 +151,8 @@ def pretrain(
     identity |= {"backbone": backbone, "files": backbone_files(backbone), "texts": corpus.identity, "objective": name}
     identity["batch_size"] *= world_size()  # half as many workers may go on with twice the rows
     precision = fastest(device, model_type=learner.model_type, training={})
-    begun = from_rank_zero(lambda: _begin(unfinished, identity, precision=precision))
+    kept = kept_folder(out) if settings.keep_every else None
+    begun = from_rank_zero(lambda: _begin(unfinished, identity, precision=precision, kept=kept))
     states = States(unfinished / "states", on_notice=on_notice)
     tracker = make_tracker(begun["run"]) if make_tracker and rank() == 0 else None
     parameters = {key: value for key, value in identity.items() if key not in ("files", "texts")}
@@ -145,6 +160,19 @@ def pretrain(
     def report(progress: Progress) -> None:
         log(progress)
         on_progress(progress)
+
+    def whole() -> Objective | None:
+        """What is trained, with whole weights, on rank 0. Every rank calls it."""
+        weights = whole_state(learner.module.state_dict()) if settings.fsdp else {}
+        if not settings.fsdp or rank():
+            return None if rank() else learner
+        made = _make_objective(name, backbone, tokenizer=tokenizer, settings=settings, longest=_longest(texts))
+        made.module.load_state_dict(weights)
+        return made
+
+    def keep_whole(step: int) -> None:
+        if made := whole():
+            keep(out, step, lambda folder: made.save(folder, tokenizer))
 
     with (
         tracked(tracker, parameters | {"texts": corpus.identity, "documents": corpus.documents}) as log,
@@ -159,13 +187,14 @@ def pretrain(
             precision=begun["precision"],
             pad=tokenizer.pad_token_id,
             report=report,
+            keep=keep_whole,
         )
         measures = loop.train()
         log.end(measures)
-    if rank() == 0:
+    if trained := whole():
         with tensor_faults(out), whole_folder(out) as folder, no_progress_bars():
-            learner.module.to("cpu")
-            learner.save(folder, tokenizer)
+            trained.module.to("cpu")
+            trained.save(folder, tokenizer)
         shutil.rmtree(unfinished, ignore_errors=True)
     return Pretrained(out, corpus.documents, measures["held_out_loss"], measures)
 
@@ -238,14 +267,17 @@ def _load(
     return corpus_of_rows(rows, identity=tokens_sha256(rows), seed=settings.seed)
 
 
-def _begin(folder: Path, identity: Mapping[str, Any], *, precision: str) -> dict[str, str]:
+def _begin(folder: Path, identity: Mapping[str, Any], *, precision: str, kept: Path | None) -> dict[str, str]:
     """The id and the precision of the run in this folder, which begins here unless it has begun.
 
     Raises:
+        BackboneError: if one begins, and the folder ``kept`` has the backbones of another.
         StudyError: if the folder belongs to a run with other texts or settings.
     """
     file = folder / _SETTINGS
     if not file.is_file():
+        if kept and (fault := new_folder_fault(kept)):
+            raise BackboneError(fault)
         begun = {"run": uuid.uuid4().hex, "precision": precision}
         write_whole(file, json.dumps({**begun, "identity": dict(identity)}, indent=1))
         return begun
