@@ -11,6 +11,7 @@ from tutti.config.study import StudyConfig
 from tutti.training.keys.idle import idle_notices
 
 CLASSES, VALUE = {"layout": "table", "train": "t.csv"}, {"layout": "table", "train": "t.csv", "metric": "pearson"}
+CHOICE = {**CLASSES, "columns": {"choices": "options"}}
 GRADES = {**CLASSES, "ordered": True, "metric": "quadratic_kappa"}
 RATE = {"type": "log_uniform", "low": 1e-5, "high": 1e-3}
 
@@ -112,6 +113,9 @@ def test_all_keys_without_effect_are_on_one_line() -> None:
         ("class_weights", "balanced", VALUE, "without a task of classes or labels"),
         ("focal_gamma", 2.0, VALUE, "without a task of classes or labels"),
         ("ordered_head", "corn", CLASSES, "without a task of ordered classes"),
+        ("class_weights", "balanced", CHOICE, "with candidates, whose places are no classes"),
+        ("swap", True, CHOICE, "with candidates, which follow their context"),
+        ("long_texts", "windows", CHOICE, "with candidates: the context of each is cut"),
         ("task_sampling", "uniform", CLASSES, "in a study of one task"),
     ],
 )
