@@ -53,7 +53,7 @@ Faults = Callable[..., list[str]]
         (
             "competition",
             "competitio",
-            "tasks.topic.layout must be one of competition, glue, table, hub, instructions; got 'competitio'; ",
+            "tasks.topic.layout must be one of competition, glue, table, hub, instructions, tokens; got 'competitio'; ",
         ),
         ("    test:", "    tset:", "tasks.topic.tset must be a known key; got an unknown one; did you mean 'test'?"),
         ("data/topic_test.csv", "4", "tasks.topic.test must be a file, or a mapping of names to files; got 4; "),

@@ -29,7 +29,7 @@ Faults = Callable[..., list[str]]
         (
             "layout: competition",
             "layout: competition\n    columns: {text: sentence}",
-            "tasks.topic.columns must be used with the layout table or hub or instructions only; got a mapping",
+            "tasks.topic.columns must be used with the layout table or hub or instructions or tokens only",
         ),
         (
             "layout: competition",

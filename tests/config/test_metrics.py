@@ -75,7 +75,10 @@ def test_the_sample_submission_is_one_of_the_task_s_files() -> None:
     ("metric", "message"),
     [
         ("auc", "tasks.mood.metric must be the name of a metric, or a mapping .*; got 'auc'; did you mean 'roc_auc'?"),
-        ("meteor", "got 'meteor'; choose one of macro_f1, micro_f1, .*, chrf, or name a file with one of your own"),
+        (
+            "meteor",
+            "got 'meteor'; choose one of macro_f1, micro_f1, .*, tag_accuracy, or name a file with one of your own",
+        ),
         ("3", "tasks.mood.metric must be a text; got 3"),
         (
             OWN_TEXT.replace("metric.py", "metrics.py"),

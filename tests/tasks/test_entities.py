@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from seqeval.metrics import f1_score
+from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2
 
@@ -60,6 +60,9 @@ def test_f_scores_are_those_of_seqeval_by_both_of_its_rules(seed):
         assert score == pytest.approx(f1_score(true, found, average=average, zero_division=0))
         strict = f1_score(true, found, average=average, mode="strict", scheme=IOB2, zero_division=0)
         assert score == pytest.approx(strict)
+    precision, recall = (each(true, found, zero_division=0) for each in (precision_score, recall_score))
+    beyond = 26 * precision * recall / max(25 * precision + recall, 1e-12)
+    assert METRICS["entity_f5"].score(labels, tags, outputs=len(NAMES)) == pytest.approx(beyond)
 
 
 def test_metrics_of_units_count_tags_and_types():

@@ -27,6 +27,7 @@ NAMES = {
     "value": (),
     "values": ("valence", "arousal"),
     "text": (),
+    "tokens": ("O", "B-a", "I-a"),
 }
 PROBABILISTIC = [name for name, kind in KINDS.items() if kind.probabilistic]
 floats = st.floats(-1e6, 1e6, width=32)
@@ -35,6 +36,8 @@ floats = st.floats(-1e6, 1e6, width=32)
 def outputs_of(kind: str, rows: int = 6, *, members: int | None = None, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     front = () if members is None else (members,)
+    if KINDS[kind].sequential:
+        return rng.dirichlet([1, 1, 1], (*front, rows, 4)).astype(np.float32)
     shape = (*front, *KINDS[kind].shape(rows, len(NAMES[kind]) or 1))
     if kind == "text":
         return rng.choice(np.array(["a", "b c", "d e f"], dtype=object), size=shape)
@@ -47,7 +50,8 @@ def outputs_of(kind: str, rows: int = 6, *, members: int | None = None, seed: in
 
 def labels_of(kind: str, rows: int = 6, *, seed: int = 1) -> np.ndarray:
     decided = KINDS[kind].decide(outputs_of(kind, rows, seed=seed))
-    labels = decided if KINDS[kind].exclusive or KINDS[kind].generative else decided.astype(np.float32)
+    numbers = not (KINDS[kind].exclusive or KINDS[kind].generative or KINDS[kind].sequential)
+    labels = decided.astype(np.float32) if numbers else decided
     if kind in ("labels", "values"):
         labels[0, 1] = np.nan
     return labels
@@ -58,7 +62,7 @@ def test_outputs_and_labels_of_the_kind_s_shape_have_no_fault(kind):
     outputs, labels, names = outputs_of(kind), labels_of(kind), NAMES[kind]
     assert KINDS[kind].fault(outputs, labels, names) is None
     assert KINDS[kind].fault(outputs, None, names) is None
-    assert KINDS[kind].fault(np.full_like(outputs, np.nan), None, names)
+    assert KINDS[kind].fault(np.full_like(outputs, np.nan), labels, names)
     assert KINDS[kind].fault(outputs[:, None], None, names)
     assert KINDS[kind].fault(outputs, labels[:-1], names)
     if KINDS[kind].probabilistic:
@@ -101,7 +105,8 @@ def test_units_of_probability_go_back_to_outputs(kind):
 @pytest.mark.parametrize("kind", PROBABILISTIC)
 def test_truths_say_which_alternative_of_each_unit_is_right_and_what_is_unknown(kind):
     own, labels = KINDS[kind], labels_of(kind)
-    units, truths = own.distributions(own.held(labels, 3).astype(np.float32)), own.truths(labels)
+    held = np.eye(3)[labels] if own.sequential else own.held(labels, 3)
+    units, truths = own.distributions(held.astype(np.float32)), own.truths(labels)
     assert len(truths) == len(units)
     assert (units[truths >= 0].argmax(axis=1) == truths[truths >= 0]).all()
     assert (truths < 0).sum() == (1 if kind == "labels" else 0)
@@ -128,7 +133,7 @@ def test_rows_can_be_dealt_by_strata(kind):
     assert indicators.shape[0] == 40
     assert set(np.unique(indicators)) <= {0, 1}
     counted = own.counted_strata(labels)
-    assert (counted is None) == (kind in ("value", "values", "text"))
+    assert (counted is None) == (kind in ("value", "values", "text", "tokens"))
 
 
 # What files have

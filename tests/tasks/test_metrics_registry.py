@@ -10,6 +10,7 @@ import pytest
 
 from tutti.config.metric_facts import nearest_metric
 from tutti.errors import ConfigError
+from tutti.tasks.kinds.entities import repaired
 from tutti.tasks.metrics import METRICS, Metric, check_fits, fits, metrics_to_log
 
 DOCS = Path(__file__).parents[2] / "docs" / "tasks.md"
@@ -38,6 +39,9 @@ def test_the_best_and_the_worst_score_are_those_of_the_facts(name: str) -> None:
     if kind in ("value", "values"):
         labels = np.arange(rows * 2.0).reshape(rows, 2) if kind == "values" else np.arange(rows * 1.0)
         worst = -labels
+    elif kind == "tokens":
+        count, labels = 5, repaired(np.arange(rows * 7).reshape(rows, 7) % 5)
+        worst = np.where(labels > 0, 0, 1)
     else:
         labels = np.arange(rows) % count if kind != "labels" else (np.arange(rows * 3).reshape(rows, 3) % 2) * 1.0
         worst = (labels + 1) % count if kind != "labels" else 1 - labels

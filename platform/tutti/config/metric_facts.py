@@ -202,8 +202,8 @@ def kind_of(task: Mapping[str, Any]) -> KindName:
     """The kind of a task of a raw study file, by its keys."""
     columns = task.get("columns")
     columns = columns if isinstance(columns, Mapping) else {}
-    if task.get("layout") in _BY_LAYOUT:
-        return _BY_LAYOUT[str(task["layout"])][0]
+    if (layout := str(task.get("layout"))) in _BY_LAYOUT:
+        return _BY_LAYOUT[layout][0]
     if columns.get("choices"):
         return "choice"
     if columns.get("labels") or columns.get("separator"):

@@ -193,6 +193,8 @@ def _combined(
             if not is_predicted(name):
                 continue
             by_fold = [fold_bank.predictions(fold_name(fold), task.name, name).outputs for fold in range(count)]
+            if task.kind.sequential:  # of other rows the longest has as many units
+                by_fold = [_widened(each, max(one.shape[1] for one in by_fold)) for each in by_fold]
             if name == "validation":
                 outputs = np.empty((len(part.ids), *by_fold[0].shape[1:]), dtype=by_fold[0].dtype)
                 for fold, of_fold in enumerate(by_fold):
@@ -201,6 +203,11 @@ def _combined(
                 outputs = plain_vote(task, np.stack(by_fold))
             combined[task.name][name] = Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels)
     return combined
+
+
+def _widened(outputs: np.ndarray, units: int) -> np.ndarray:
+    """``(rows, units, tags)``, NaN for units that no row has."""
+    return np.pad(outputs, ((0, 0), (0, units - outputs.shape[1]), (0, 0)), constant_values=np.nan)
 
 
 def _score(task: Task, predictions: Predictions, folds: Sequence[CheckpointRecord]) -> float:
