@@ -48,7 +48,7 @@ def test_without_a_file_everything_is_given_by_name_and_a_wrong_name_is_correcte
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.ray)])
 def test_a_command_killed_within_an_epoch_ends_bit_equal_when_it_is_run_again(file, tmp_path, tutti_command, workers):
-    options = ["--epochs", 40, "--save-steps", 7, "--log-steps", 1, "--workers", workers, "--gpus-per-worker", 0]
+    options = ["--epochs", 12, "--save-steps", 4, "--log-steps", 1, "--workers", workers, "--gpus-per-worker", 0]
 
     def start(out: str):
         return tutti_command("backbone", "pretrain", file, "--out", tmp_path / out, *options)
@@ -56,8 +56,8 @@ def test_a_command_killed_within_an_epoch_ends_bit_equal_when_it_is_run_again(fi
     whole = start("whole")
     assert whole.wait() == 0, whole.output
     cut = start("cut")
-    # An epoch has 14 steps, with two workers 7: neither this one nor the state before it is at its end.
-    cut.wait_for(lambda: "step 173 of" in cut.output, what="a step within an epoch")
+    # Neither this step nor that of the state before it, 48, is at the end of an epoch.
+    cut.wait_for(lambda: "step 49 of" in cut.output, what="a step within an epoch")
     os.kill(cut.process.pid, signal.SIGKILL)
     cut.kill()  # what Ray it has
     assert not (tmp_path / "cut").exists()

@@ -16,7 +16,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.pretraining import PretrainingConfig, PretrainingPoint, load_pretraining
 from tutti.config.study import Storage, StudyConfig, Tracking
 from tutti.errors import BackboneError, Fault, StudyError
-from tutti.files import new_folder_fault, resolved, storage_faults, whole_folder, write_whole
+from tutti.files import new_folder_fault, resolved, sha256_of, storage_faults, whole_folder, write_whole
 from tutti.records import TrialRecord, TrialState, best_trial
 from tutti.workflows import stores, tracking_metadata
 from tutti.workflows.console import console as default_console
@@ -128,7 +128,7 @@ def _prepare(run: PretrainingConfig, folder: StudyFolder, *, resume: bool, conso
         fixed = fixed_study(stores.read_study_file(run.search.study, overrides=named)[0])
         downstream = Downstream(fixed, StudyFolder(folder.path / "downstream" / fixed.study))
     document = run.model_dump(mode="json", exclude={"search": _MAY_CHANGE} | dict.fromkeys(_NO_PART, True))
-    document |= {"files": backbone_files(run.backbone)}
+    document |= {"files": backbone_files(run.backbone), "content of texts": [*map(sha256_of, run.texts)]}
     document |= {"downstream": downstream and definition(downstream.study)}
     file = folder.path / _DEFINITION
     if file.is_file():

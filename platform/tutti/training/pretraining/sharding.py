@@ -47,7 +47,7 @@ def clip(parameters: Sequence[nn.Parameter], most: float) -> None:
     if not any(map(is_shard, parameters)):
         nn.utils.clip_grad_norm_(parameters, most)
         return
-    gradients = {False: [], True: []}  # type: dict[bool, list[Tensor]]
+    gradients: dict[bool, list[Tensor]] = {False: [], True: []}
     for each in parameters:
         if each.grad is not None:
             gradients[is_shard(each)].append(own_shard(each.grad))
