@@ -31,6 +31,8 @@ TOKENS: Mapping[str, Sequence[Case]] = {
         Case("tags are numbers without names", _names([{"tokens": ["a"], "tags": [3]}] * 20)),
         Case("a span ends outside of its text", _names([*_MARKED, {"text": "w1", "label": [[0, 9, "PER"]]}])),
         Case("a span has no type", _names([*_MARKED, {"text": "w1", "label": [[0, 2]]}])),
+        Case("an answer is no piece of its text", _names([*_MARKED, {"text": "w1 is here", "label": "was there"}])),
+        Case("the column of questions is not there", _names(keys="columns: {text_b: question}")),
         Case("no column has texts or words", _names([{"title": "w1", "tags": ["O"]}] * 20)),
         Case("a metric of classes for tags", _names(keys="metric: macro_f1")),
         Case("cleaning would change words", _names(keys="cleaning: {emoji: en}")),

@@ -68,5 +68,20 @@ def test_each_unit_of_a_long_row_is_in_one_window_with_its_own_tokens(tokenizer,
     assert rows.pad(np.array([1]))["units"].shape == (1, 2, 3)
 
 
+def test_a_text_beside_is_read_in_front_in_each_window_and_has_no_units(tokenizer):
+    table = pa.table({"text": [" ".join("abcdeabcde"), "a"], "text_b": ["new york", "new york"]})
+    encoded = encode_rows(table, tokenizer=tokenizer, limit=TextLimit(9, unit="word"))
+    batch = TokenRows(part_of(np.arange(2), encoded, pad_token_id=0)).pad(np.arange(2))
+    windows = int(batch["windows"][0])
+    assert windows > 1
+    asked = tokenizer.convert_tokens_to_ids(["[CLS]", "new", "york"])
+    assert batch["input_ids"][:, :3].tolist() == [asked] * (windows + 1)
+    window, first, _ = batch["units"][0].unbind(dim=1)
+    assert tokenizer.convert_ids_to_tokens(batch["input_ids"][window, first].tolist()) == list("abcdeabcde")
+    assert batch["units"][1, 0].tolist() == [0, 3, 3]
+    other = batch["units"][1]
+    assert tokenizer.convert_ids_to_tokens(batch["input_ids"][windows, other[0, 1]].tolist()) == "a"
+
+
 def test_pieces_of_running_text_are_words_ideographs_and_signs():
     assert units_of("Dr. O'Neil, 北京3", "piece") == ["Dr", ".", "O", "'", "Neil", ",", "北", "京", "3"]

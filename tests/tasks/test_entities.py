@@ -73,6 +73,9 @@ def test_metrics_of_units_count_tags_and_types():
     assert score["tag_f1"] == pytest.approx(2 * 2 / (4 + 5))
     assert score["token_f1"] == pytest.approx(2 * 4 / (4 + 5))
     assert score["token_jaccard"] == pytest.approx((3 / 3 + 1 / 2) / 2)
+    assert score["token_row_f1"] == pytest.approx((1 + 2 / 3) / 2)
+    assert score["entity_exact_match"] == 0
+    assert METRICS["entity_exact_match"].score(labels, np.where(labels < 0, 0, labels), outputs=7) == 1
 
 
 def test_the_best_path_is_the_likeliest_of_all_legal_ones():

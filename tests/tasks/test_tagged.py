@@ -68,6 +68,8 @@ ROWS = {
     "lists": {"text": TEXT, "label": [list(span) for span in SPANS]},
     "objects": {"text": TEXT, "entities": [{"start": a, "end": b, "label": kind} for a, b, kind in SPANS]},
     "Label Studio": {"text": TEXT, "label": [{"start": a, "end": b, "labels": [kind]} for a, b, kind in SPANS]},
+    "SQuAD": {"context": TEXT, "answers": {"text": ["Bob"], "answer_start": [15]}},
+    "answer": {"text": "I like it O so much", "selected_text": "like it O"},
     "CLUENER": {
         "text": TEXT,
         "label": {
@@ -83,14 +85,19 @@ ROWS = {
 def test_rows_of_json_are_read_and_predictions_are_written_as_they_came(tmp_path, form):
     row = ROWS[form]
     source = file(tmp_path, "a.jsonl", json.dumps(row) + "\n")
-    layout = Tagged(natural_unit(source, None))
+    named = {"text": "context", "label": "answers"} if form == "SQuAD" else {}
+    named |= {"label": "selected_text"} if form == "answer" else {}
+    layout = Tagged(natural_unit(source, named.get("text")), **named)
     ((text, tags),) = rows(layout, source)
-    if "text" in row:
+    if form in ("SQuAD", "answer"):
+        ((start, end, kind),) = spans_of_tags(spans_of(text, "piece"), tags)
+        assert (text[start:end], kind) == ("Bob" if form == "SQuAD" else "like it O", "answer")
+    elif "text" in row:
         assert text == TEXT
         assert spans_of_tags(spans_of(text, "piece"), tags) == SPANS
     else:
         assert (text, tags) == READ[0]
-    label = next(name for name in row if name not in ("text", "tokens", "words"))
+    label = next(name for name in row if name not in ("text", "tokens", "words", "context"))
     test = file(tmp_path, "test.jsonl", json.dumps({name: cell for name, cell in row.items() if name != label}))
     suffix, content = layout.tagged(test, [tags], like=source)
     expected = {**row, label: row[label].split(" ")} if form == "text of spaces" else row

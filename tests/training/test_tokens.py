@@ -122,6 +122,23 @@ def test_packed_rows_are_learnt_and_predicted_as_padded_ones(tuned, parts_of, tm
     np.testing.assert_allclose(few, padded[[3, 1]], atol=1e-5)
 
 
+def test_what_is_marked_may_depend_on_a_text_beside_it(make_tune, steady_backbone, tmp_path):
+    rng, rows = np.random.default_rng(0), []
+    for _ in range(160):
+        words = [f"w{word}" for word in rng.choice([1, 2, 20, 21, 22], 6)]
+        asked = f"w{rng.integers(1, 3)}"
+        tags = ["B-IT" if word == asked else "O" for word in words]
+        rows.append(json.dumps({"tokens": words, "tags": tags, "asked": asked}))
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    config = TaskConfig(layout="tokens", train=str(tmp_path / "train.jsonl"), columns={"text_b": "asked"})
+    prepared = prepare(task_specs({"names": config}), validation=0.2, seed=0, folder=tmp_path / "data")
+    assert prepared.tasks[0].pair
+    parts = load_parts(prepared, tokenizer=str(steady_backbone), limit=TextLimit(32), cache=tmp_path / "cache")
+    run = make_tune(steady_backbone, **LEARN)
+    done, _ = run(tmp_path / "run", tasks=prepared.tasks, parts=parts, num_train_epochs=12)
+    assert done.checkpoint.score > 0.8  # without the text beside it a word is marked as often as not
+
+
 def test_a_stopped_run_goes_on_bit_equal(tuned, tmp_path):
     options = {"tag_head": "crf", "head_dropout": 0.3, "num_train_epochs": 3}
     whole, _ = tuned(tmp_path / "whole", **options)

@@ -146,8 +146,8 @@ def _of_tags() -> Iterator[Facts]:
     for name in ("tag", "token"):
         for beta in ("1", "5"):
             yield replace(tagged, name=f"{name}_f{beta}", function=f"{name}_f_score", options={"beta": float(beta)})
-    yield replace(tagged, name="token_jaccard")
-    yield replace(tagged, name="tag_accuracy")
+    for name in ("token_jaccard", "token_row_f1", "entity_exact_match", "tag_accuracy"):
+        yield replace(tagged, name=name)
 
 
 FACTS: Mapping[str, Facts] = {facts.name: facts for facts in _table()}

@@ -42,7 +42,8 @@ def inputs_of(special: np.ndarray, limit: TextLimit) -> list[np.ndarray]:
     texts = np.split(own, np.flatnonzero(np.diff(own) > 1) + 1)  # of a pair two, unless one is empty
     room = limit.max_length - len(added)
     if limit.long_texts == "windows":
-        return [np.sort(np.concatenate([added, *parts])) for parts in _windows(texts, room, limit.stride)]
+        *shorter, longer = sorted(texts, key=len)
+        return [np.sort(np.concatenate([added, *parts])) for parts in windows_of(longer, shorter, room, limit.stride)]
     kept = [_ends(text, count) for text, count in zip(texts, _shares(texts, room), strict=True)]
     return [np.sort(np.concatenate([added, *kept]))]
 
@@ -60,18 +61,17 @@ def _ends(text: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([text[: count - tail], text[len(text) - tail :]])
 
 
-def _windows(texts: list[np.ndarray], room: int, stride: int) -> list[list[np.ndarray]]:
+def windows_of(text: np.ndarray, beside: Sequence[np.ndarray], room: int, stride: int) -> list[list[np.ndarray]]:
     """The tokens of each text in each window, as many in all as there is room.
 
-    The windows are spread evenly over the longer text. The shorter one is in each of them, cut to half of the room.
+    The windows are spread evenly over the text. What stands beside it is in each of them, cut to half of the room.
     """
-    *shorter, longer = sorted(texts, key=len)
-    others = [text[: room // 2] for text in shorter]
+    others = [one[: room // 2] for one in beside]
     width = room - sum(map(len, others))
-    hidden = len(longer) - width
+    hidden = max(len(text) - width, 0)
     count = 1 + math.ceil(hidden / (width - min(stride, width // 2)))
     starts = np.rint(np.linspace(0, hidden, count)).astype(int)
-    return [[*others, longer[start : start + width]] for start in starts]
+    return [[*others, text[start : start + width]] for start in starts]
 
 
 def kept_of_first(encoding: Mapping[str, Any], row: int, limit: TextLimit, *, second: int) -> np.ndarray | None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tutti.data.long_texts import WINDOWS, inputs_of
+from tutti.data.long_texts import WINDOWS, windows_of
+from tutti.data.special_tokens import BETWEEN, joins_pairs
 from tutti.errors import BackboneError, Fault
 from tutti.records import TextLimit
 from tutti.tasks.units import spans_of
@@ -23,14 +24,26 @@ _OVERLAP = 4  # windows have at least one in so many tokens in common, where the
 def encoded_units(
     texts: pa.Table, tokenizer: Any, limit: TextLimit, *, schema: pa.Schema, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Blocks of so many rows ``with_units``, of the column text."""
+    """Blocks of so many rows ``with_units``, of the columns text and, in front of it, text_b."""
+    names = [name for name in ("text", "text_b") if name in texts.column_names]
     for start in range(0, texts.num_rows, rows):
-        yield with_units(texts["text"].slice(start, rows).to_pylist(), tokenizer, limit, schema)
+        first, *beside = (texts[name].slice(start, rows).to_pylist() for name in names)
+        yield with_units(first, tokenizer, limit, schema, beside=beside[0] if beside else None)
 
 
-def with_units(texts: Sequence[str], tokenizer: Any, limit: TextLimit, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of ``EncodedPart.encoded`` for texts, with those of ``PLACES``. No token is cut away: a long row is
-    read in windows, and each unit in the one where it has most of the text on both sides.
+def with_units(
+    texts: Sequence[str],
+    tokenizer: Any,
+    limit: TextLimit,
+    schema: pa.Schema,
+    *,
+    beside: Sequence[str] | None = None,
+) -> pa.RecordBatch:
+    """The columns of ``EncodedPart.encoded`` for texts, with those of ``PLACES``. No token of them is cut away: a long
+    row is read in windows, and each unit in the one where it has most of the text on both sides.
+
+    Args:
+        beside: texts that are read in front, such as questions, and in each window; none of their units has a tag.
 
     A unit that the tokenizer drops, such as a sign without a width, has the place of the token that follows it.
 
@@ -43,8 +56,9 @@ def with_units(texts: Sequence[str], tokenizer: Any, limit: TextLimit, schema: p
             Fault("the tokenizer of the backbone", rule, type(tokenizer).__name__, "name another backbone")
         )
     limit = replace(limit, long_texts="windows", stride=limit.stride or limit.max_length // _OVERLAP)
+    before = BETWEEN if beside is not None and joins_pairs(tokenizer) else ""
     encoding = tokenizer(
-        list(texts),
+        *([list(texts)] if beside is None else [list(beside), [before + text for text in texts]]),
         padding=False,
         truncation=False,
         return_attention_mask=False,
@@ -54,39 +68,55 @@ def with_units(texts: Sequence[str], tokenizer: Any, limit: TextLimit, schema: p
     )
     rows: dict[str, list[Any]] = {name: [] for name in schema.names}
     for row, text in enumerate(texts):
-        special = np.array(encoding["special_tokens_mask"][row], dtype=bool)
-        inputs = [np.arange(len(special))] if len(special) <= limit.max_length else inputs_of(special, limit)
+        sequences = encoding.sequence_ids(row)
+        own = np.flatnonzero([one == (beside is not None) for one in sequences])
+        inputs = _inputs(sequences, own, limit)
         places = np.concatenate(inputs)
         for name in ("input_ids", "token_type_ids"):
             if name in rows:
                 rows[name].append(np.array(encoding[name][row], dtype=np.int32)[places])
-        offsets = np.array(encoding["offset_mapping"][row], dtype=np.int64).reshape(-1, 2)
-        for name, values in zip(PLACES, _places(spans_of(text, limit.unit), offsets, special, inputs), strict=True):
+        offsets = np.array(encoding["offset_mapping"][row], dtype=np.int64).reshape(-1, 2)[own] - len(before)
+        for name, values in zip(PLACES, _places(spans_of(text, limit.unit), offsets, own, inputs), strict=True):
             rows[name].append(values)
         rows[WINDOWS].append(list(map(len, inputs)))
         rows["length"].append(len(places))
     return pa.record_batch([pa.array(rows[field.name], field.type) for field in schema], schema=schema)
 
 
+def _inputs(sequences: Sequence[int | None], own: np.ndarray, limit: TextLimit) -> list[np.ndarray]:
+    """By window the tokens in it, in order.
+
+    Args:
+        sequences: the text that each token is of; None for special ones.
+        own: the tokens of the text whose units have tags.
+    """
+    if len(sequences) <= limit.max_length:
+        return [np.arange(len(sequences))]
+    added = np.flatnonzero([one is None for one in sequences])
+    others = np.setdiff1d(np.arange(len(sequences)), np.concatenate([added, own]))
+    room = limit.max_length - len(added)
+    return [np.sort(np.concatenate([added, *parts])) for parts in windows_of(own, [others], room, limit.stride)]
+
+
 def _places(
-    units: np.ndarray, offsets: np.ndarray, special: np.ndarray, inputs: Sequence[np.ndarray]
+    units: np.ndarray, offsets: np.ndarray, own: np.ndarray, inputs: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Each ``(units,)`` int32: see ``PLACES``.
 
     Args:
         units: ``(units, 2)``, the characters of each.
-        offsets: ``(tokens, 2)``, those of each token.
-        special: ``(tokens,)`` bool, tokens that are of no characters.
+        offsets: ``(own, 2)``, those of each of the text's tokens.
+        own: ``(own,)``, which tokens are the text's.
         inputs: by window the tokens in it, in order.
     """
-    own = np.flatnonzero(~special)
     if not len(own):
         return tuple(np.zeros(len(units), dtype=np.int32) for _ in PLACES)  # type: ignore[return-value]
-    starts, ends = offsets[own, 0], offsets[own, 1]
+    starts, ends = offsets.T
     first = np.minimum(np.searchsorted(ends, units[:, 0], side="right"), len(own) - 1)
     last = np.maximum(np.searchsorted(starts, units[:, 1], side="left") - 1, first)
     window = np.zeros(len(units), dtype=np.int64)
-    spans = np.searchsorted(own, [[one[~special[one]][0], one[~special[one]][-1]] for one in inputs])
+    shown = [np.flatnonzero(np.isin(own, one)) for one in inputs]
+    spans = np.array([[one[0], one[-1]] for one in shown])
     if len(inputs) > 1:
         room = np.minimum(first[:, None] - spans[:, 0], spans[:, 1] - last[:, None])
         window = room.argmax(axis=1)

@@ -260,7 +260,7 @@ def _layouts(name: str, config: TaskConfig, table: Table) -> tuple[Layout, Layou
             return instructions, replace(instructions, dataset=None), False
         case "tokens":
             tagged = _tagged(config)
-            return tagged, replace(tagged, dataset=None), False
+            return tagged, replace(tagged, dataset=None), tagged.text_b is not None
         case "hub":
             assert config.dataset is not None
             return Hub(config.dataset, config.subset, table), plain, pair
@@ -271,7 +271,7 @@ def _tagged(config: TaskConfig) -> Tagged:
     text = columns.text if columns.text != defaults.text else None
     label = columns.label if columns.label != defaults.label else None
     unit = config.unit or ("word" if config.dataset is not None else natural_unit(config.train, text))
-    return Tagged(unit, text, label, columns.id, config.dataset, config.subset)
+    return Tagged(unit, text, label, columns.text_b, columns.id, config.dataset, config.subset)
 
 
 def numbering_note(layout: Layout, source: str) -> str | None:

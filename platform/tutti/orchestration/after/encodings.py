@@ -74,5 +74,5 @@ class Encodings:
                 yield key, (pa.Table.from_batches(prompts, SCHEMA), None)
                 continue
             first = encode_rows(texts, tokenizer=tokenizer, limit=limit)
-            swaps = other is not None and limit.swap
+            swaps = other is not None and limit.swap and not limit.unit
             yield key, (first, encode_rows(other, tokenizer=tokenizer, limit=limit) if swaps else None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tutti.outputs.election.members import Elected
-from tutti.tasks.kinds.entities import types_of
+from tutti.tasks.kinds.entities import ABSENT, types_of
 from tutti.tasks.kinds.probabilities import known
 from tutti.tasks.metrics.tags import entity_counts
 from tutti.tasks.units import spans_of
@@ -133,7 +133,7 @@ def disputed(
 
 def _parts(task: Task, text: str, labels: np.ndarray, decided: np.ndarray) -> tuple[Part, ...]:
     types = ("", *types_of(task.names))
-    units = spans_of(text, task.unit)
+    units = spans_of(text, task.unit)[: int((labels != ABSENT).sum())]  # a text beside it follows
     by_unit = [
         (types[(max(int(tag), 0) + 1) // 2], types[(max(int(other), 0) + 1) // 2])
         for tag, other in zip(labels[: len(units)], decided[: len(units)], strict=True)

@@ -34,8 +34,9 @@ _TELL = {
 _TABLES = (".csv", ".jsonl", ".json", ".parquet", ".xlsx")
 _WHAT = {"misplaced": "tag", "overlap": "span", "extended": "span", "spaces": "span"}
 
-Cells = tuple[int, str | None, Any, Any]
-"""A row: its place in the file, its id if it has one, its text or words, and its labels, which may be None."""
+Cells = tuple[int, str | None, Any, Any, str]
+"""A row: its place in the file, its id if it has one, its text or words, its labels, which may be None, and the text
+beside it, empty for none."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Tagged(FileSource):
         unit: as of ``tutti.tasks.units``.
         text, label: columns, or of lines their numbers from 1; None for the first and the last, or of tables for the
             first of ``TEXTS`` and ``LABELS`` that there is.
+        text_b: the column of texts that are read beside, such as questions, of tables; None for none.
         id: a column of tables; None for ``id`` where there is one, and otherwise for numbers from 0.
         dataset, subset: as of ``Hub``, whose splits are then the sources; None for files.
     """
@@ -56,6 +58,7 @@ class Tagged(FileSource):
     unit: str = "word"
     text: str | None = None
     label: str | None = None
+    text_b: str | None = None
     id: str | None = None
     dataset: str | None = None
     subset: str | None = None
@@ -74,7 +77,8 @@ class Tagged(FileSource):
             return super().fingerprint(source)
         data = self._hub.loaded(source)
         digest = hashlib.sha256(json.dumps(self._tag_names(source)).encode())
-        names = [name for name in (self._column(data.column_names, "text"), self._label(data.column_names)) if name]
+        used = (self._column(data.column_names, "text"), self._label(data.column_names), self.text_b)
+        names = [name for name in used if name]
         for row in data.select_columns(names):
             digest.update(json.dumps(row, default=str).encode())
         return digest.hexdigest()
@@ -88,7 +92,7 @@ class Tagged(FileSource):
     def notices(self, source: str) -> tuple[str, ...]:
         odd: Counter[str] = Counter()
         for cells, unit in self._blocks(source, None):
-            for place, _, text, labels in cells:
+            for place, _, text, labels, _ in cells:
                 if labels is not None:
                     odd.update(self._read(source, unit, place, text, labels, labelled=True).odd)
         return tuple(
@@ -100,9 +104,11 @@ class Tagged(FileSource):
     def write(self, rows: DataFrame, path: Path) -> None:
         """Writes JSON Lines with a tag for each unit, which ``read`` takes as they are; null for one not known."""
         lines = []
-        for name, text, label in rows[["id", "text", "label"]].itertuples(index=False):
+        for item in rows.to_dict("records"):
+            text = item["text"]
             units = {"text": text} if self.unit == "piece" else {"tokens": units_of(text, self.unit)}
-            row = {"id": name, **units, "tags": json.loads(label)}
+            beside = {self.text_b: item["text_b"]} if self.text_b else {}
+            row = {"id": item["id"], **units, **beside, "tags": json.loads(item["label"])}
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         write_whole(path, "".join(lines))
 
@@ -112,7 +118,7 @@ class Tagged(FileSource):
         Args:
             tags: of O, B and I, for each unit of each row.
         """
-        labels = [label for cells, _ in self._blocks(like, None) for *_, label in cells if label is not None]
+        labels = [label for cells, _ in self._blocks(like, None) for *_, label, _ in cells if label is not None]
         style = Style.of(labels, self._tag_names(like))
         if self._is_of_lines(source):
             return ".conll", self._tagged_lines(source, tags, style)
@@ -143,8 +149,9 @@ class Tagged(FileSource):
         first, origin = 0, self.origin(source)
         for cells, unit in self._blocks(source, limit):
             faults: list[Fault] = []
-            columns: dict[str, list[str]] = {"id": [], "text": [], **({"label": []} if labelled else {})}
-            for number, (place, name, text, labels) in enumerate(cells, start=first):
+            names = ["id", "text", *["text_b"] * bool(self.text_b), *["label"] * labelled]
+            columns: dict[str, list[str]] = {name: [] for name in names}
+            for number, (place, name, text, labels, beside) in enumerate(cells, start=first):
                 try:
                     row = self._read(source, unit, place, text, labels, labelled=labelled)
                 except TaskFileError as error:
@@ -152,6 +159,8 @@ class Tagged(FileSource):
                     continue
                 columns["id"].append(str(number) if name is None else name)
                 columns["text"].append(row.text)
+                if self.text_b:
+                    columns["text_b"].append(beside)
                 if labelled:
                     columns["label"].append(json.dumps(row.tags, ensure_ascii=False))
             raise_any(faults, origin=origin)
@@ -191,11 +200,20 @@ class Tagged(FileSource):
             name = self.id or ("id" if "id" in table else None)
             ids = [None] * len(places) if name not in table else [cell_text(cell) for cell in table[name]]
             labels = table[label] if label else [None] * len(places)
-            yield list(zip(places, ids, table[text], labels, strict=True)), unit
+            beside = self._beside(source, table, len(places))
+            yield list(zip(places, ids, table[text], labels, beside, strict=True)), unit
+
+    def _beside(self, source: str, table: Any, rows: int) -> list[str]:
+        if self.text_b is None:
+            return [""] * rows
+        if self.text_b not in table:
+            got, remedy = f"the columns {', '.join(table) or 'none'}", "correct `columns: {text_b: NAME}`"
+            raise TaskFileError(Fault(self.origin(source), f"have the column {self.text_b!r}", got, remedy))
+        return [cell_text(cell) for cell in table[self.text_b]]
 
     def _tables(self, source: str, limit: int | None) -> Iterator[Any]:
         if self._hub is None:
-            wanted = {*TEXTS, *LABELS, "id", *filter(None, (self.text, self.label, self.id))}
+            wanted = {*TEXTS, *LABELS, "id", *filter(None, (self.text, self.label, self.text_b, self.id))}
             yield from table_blocks(source, limit, wanted=wanted)
             return
         data = self._hub.loaded(source)
@@ -219,7 +237,7 @@ class Tagged(FileSource):
         for number, line in enumerate([*lines_of(source), ""], start=1):
             if _is_between(line):
                 if words:
-                    yield first, None, words, tags if len(tags) == len(words) else None
+                    yield first, None, words, tags if len(tags) == len(words) else None, ""
                 words, tags = [], []
                 continue
             cells = line.split("\t") if "\t" in line else line.split()

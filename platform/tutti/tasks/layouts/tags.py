@@ -45,6 +45,11 @@ def _role_and_type(tag: str) -> tuple[str, str]:
     return (_ROLES[match[1]], match[2] or NO_TYPE) if match else ("I", tag)
 
 
+def are_tags(words: Sequence[str]) -> bool:
+    """Whether words that stand side by side are tags: O, or a prefix with a type."""
+    return all(word == OUTSIDE or ((match := _PREFIXED.fullmatch(word)) and match[2]) for word in words)
+
+
 def misplaced(tags: Sequence[str | None]) -> int:
     """How many tags go on where no entity of their type has begun."""
     before, ended, count = "", True, 0

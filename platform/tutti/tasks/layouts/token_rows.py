@@ -10,15 +10,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tutti.tasks.layouts.tags import in_scheme, misplaced, plain_tags, scheme_of, spans_of_tags, tags_of_spans
+from tutti.tasks.layouts.tags import are_tags, in_scheme, misplaced, plain_tags, scheme_of, spans_of_tags, tags_of_spans
 from tutti.tasks.units import joined, spans_of
 
 _SHOWN = 60  # characters of a value in a message
 _STARTS, _ENDS = ("start", "start_offset", "begin"), ("end", "end_offset", "stop")
 _TYPES = ("label", "labels", "type", "entity", "entity_group", "tag")
-Form = Literal["tags", "lists", "objects", "nested"]
+ANSWER = "answer"
+"""The type of spans that are told by their text."""
+
+Form = Literal["tags", "lists", "objects", "nested", "answers", "answer"]
 """How labels are written: a tag for each unit, or spans as ``[start, end, type]``, as objects with these keys, or as
-``{type: {text: [[start, end], ...]}}`` with the last character in place of the end, as CLUENER has them."""
+``{type: {text: [[start, end], ...]}}`` with the last character in place of the end, as CLUENER has them, or
+``{text: [...], answer_start: [...]}``, as SQuAD has them, or as one piece of the text."""
 
 
 class Unfit(ValueError):
@@ -53,16 +57,16 @@ def read_row(text_cell: Any, label_cell: Any, *, unit: str, labelled: bool, name
     if not labelled:
         return Read(text)
     units, labels = spans_of(text, unit), _decoded(label_cell)
+    if isinstance(labels, str) and (unit != "piece" or are_tags(labels.split())):
+        labels = labels.split()
     if form_of(labels) == "tags":
-        if isinstance(labels, str):
-            labels = labels.split()
         if len(labels) != len(units):
             what = {"word": "word", "character": "character", "piece": "word or sign"}[unit]
             raise Unfit(f"have a tag for each {what}", f"{len(labels)} tags for {len(units)}", "correct the row")
         tags = [_named(tag, names) for tag in labels]
         plain = plain_tags(tags)
         return Read(text, plain, Counter({"misplaced": misplaced(tags)}))
-    spans = _spans(labels)
+    spans = _spans(labels, text)
     try:
         marked, odd = tags_of_spans(units, spans, len(text))
     except ValueError as error:
@@ -107,8 +111,10 @@ def _named(tag: Any, names: Sequence[str] | None) -> str | None:
 def form_of(labels: Any) -> Form:
     """How the labels of a row are written."""
     if isinstance(labels, Mapping):
-        return "nested"
-    if isinstance(labels, str) or not isinstance(labels, list | tuple):
+        return "answers" if "answer_start" in labels else "nested"
+    if isinstance(labels, str):
+        return "answer"
+    if not isinstance(labels, list | tuple):
         return "tags"
     first: Any = next(iter(labels), [])
     if isinstance(first, Mapping):
@@ -116,7 +122,15 @@ def form_of(labels: Any) -> Form:
     return "lists" if isinstance(first, list | tuple) else "tags"
 
 
-def _spans(labels: Any) -> list[tuple[int, int, str]]:
+def _spans(labels: Any, text: str) -> list[tuple[int, int, str]]:
+    if isinstance(labels, str):
+        start = text.find(labels)
+        if start < 0:
+            raise Unfit("have a label that is a piece of the text", _shown(labels), "correct the row")
+        return [_span(start, start + len(labels), ANSWER)]
+    if form_of(labels) == "answers":
+        answers = zip(labels["answer_start"], labels["text"], strict=True)
+        return list(dict.fromkeys(_span(start, start + len(answer), ANSWER) for start, answer in answers))
     if isinstance(labels, Mapping):
         nested = ((name, places) for name, of_type in labels.items() for places in _places(of_type))
         return [_span(place[0], place[1] + 1, name) for name, place in nested]
@@ -176,6 +190,8 @@ class Style:
         decoded = [_decoded(row) for row in rows]
         filled = [row for row in decoded if row]
         form = form_of(filled[0]) if filled else "tags"
+        if form == "answer" and all(are_tags(row.split()) for row in filled):
+            form = "tags"
         if form == "tags":
             written = (row.split() if isinstance(row, str) else row for row in filled)
             tags = {_named(tag, names) or "O" for row in written for tag in row} - {"O"}
@@ -198,6 +214,10 @@ class Style:
         if self.form == "objects":
             start, end, name = self.keys
             return [{start: a, end: b, name: [kind] if self.listed else kind} for a, b, kind in spans]
+        if self.form == "answer":
+            return text[spans[0][0] : spans[0][1]] if spans else ""
+        if self.form == "answers":
+            return {"text": [text[a:b] for a, b, _ in spans], "answer_start": [a for a, *_ in spans]}
         nested: dict[str, dict[str, list[list[int]]]] = {}
         for first, last, kind in spans:
             nested.setdefault(kind, {}).setdefault(text[first:last], []).append([first, last - 1])

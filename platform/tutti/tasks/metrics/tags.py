@@ -62,6 +62,19 @@ def token_jaccard(labels: np.ndarray, tags: np.ndarray, *, outputs: int) -> floa
     return float(np.where(either > 0, shared / np.maximum(either, 1), 1.0).mean()) if len(labels) else float("nan")
 
 
+def token_row_f1(labels: np.ndarray, tags: np.ndarray, *, outputs: int) -> float:
+    """The mean over rows of the F1 of marked units, as that of answers to questions; 1 where neither marks any."""
+    true, found = _types(labels), np.where(labels < 0, 0, _types(tags))
+    shared, both = ((true == found) & (true > 0)).sum(axis=1), (true > 0).sum(axis=1) + (found > 0).sum(axis=1)
+    return float(np.where(both > 0, 2 * shared / np.maximum(both, 1), 1.0).mean()) if len(labels) else float("nan")
+
+
+def entity_exact_match(labels: np.ndarray, tags: np.ndarray, *, outputs: int) -> float:
+    """The share of rows whose entities are all right, and which have no others."""
+    right, found, true = entity_counts(labels, tags, outputs=outputs).sum(axis=2).T
+    return float(((right == found) & (right == true)).mean()) if len(labels) else float("nan")
+
+
 def tag_accuracy(labels: np.ndarray, tags: np.ndarray, *, outputs: int) -> float:
     """The share of units with the right tag."""
     known = labels >= 0
