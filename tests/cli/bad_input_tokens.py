@@ -40,6 +40,13 @@ TOKENS: Mapping[str, Sequence[Case]] = {
         Case(
             "a key of tags in a task of classes", task("mood: {layout: competition, train: mood_train.tsv, unit: word}")
         ),
+        Case(
+            "packed rows with tags that are read in windows",
+            both(
+                _names([{"tokens": ["w1"] * 12, "tags": ["B-PER"] * 12}] * 20),
+                training("batching: packed\n  max_length: 8"),
+            ),
+        ),
         Case("soft labels of tags", _names(keys="extra_train: [{path: a.parquet, labels: soft}]")),
         Case("a chain of tags with its weights shared out", both(_names(), training("tag_head: crf\n  fsdp: true"))),
     )

@@ -9,7 +9,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import PreTrainedTokenizerFast
 
 from tutti.data.batches import TokenRows
+from tutti.data.distinct import distinct_rows
 from tutti.data.encode import encode_rows, part_of
+from tutti.data.packing import Packing
 from tutti.records import TextLimit
 from tutti.tasks.units import units_of
 
@@ -66,6 +68,23 @@ def test_each_unit_of_a_long_row_is_in_one_window_with_its_own_tokens(tokenizer,
     assert ((first >= 1) & (first <= last_word)).all()
     assert (window.diff() >= 0).all()
     assert rows.pad(np.array([1]))["units"].shape == (1, 2, 3)
+
+
+def test_packed_rows_have_all_units_also_where_several_share_a_token(tokenizer):
+    table = pa.table({"text": ["new york new", "a"]})
+    encoded = encode_rows(table, tokenizer=tokenizer, limit=TextLimit(9, unit="character"))
+    part = part_of(np.arange(2), encoded, pad_token_id=0)
+    packing = Packing.of(part.lengths, rows=2, max_tokens=None, multiple=1)
+    packed = TokenRows(part).pack(np.arange(2), packing)["units"]
+    assert packed[:2].equal(TokenRows(part).pad(np.arange(2))["units"])
+    assert (packed[2:] == -1).all()
+
+
+def test_all_windows_of_a_row_are_pretrained_on(tokenizer):
+    encoded = encode_rows(pa.table({"text": ["a b c d e a b c"]}), tokenizer=tokenizer, limit=TextLimit(5, unit="word"))
+    part = part_of(np.arange(1), encoded, pad_token_id=0)
+    words = {token for row in distinct_rows([part])["input_ids"] for token in row}
+    assert words == {2, 3, *tokenizer.convert_tokens_to_ids(["a", "b", "c", "d", "e"])}
 
 
 def test_a_text_beside_is_read_in_front_in_each_window_and_has_no_units(tokenizer):

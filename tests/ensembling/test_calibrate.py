@@ -82,3 +82,12 @@ def test_one_row_that_is_certain_and_wrong_does_not_decide_the_temperature():
 def test_a_confidence_of_1_belongs_to_the_highest_bin():
     (highest,) = reliability(np.array([[1.0, 0.0], [0.96, 0.04]]), np.array([0, 0]))
     assert highest.rows == 2
+
+
+def test_candidates_that_a_row_does_not_have_do_not_change_its_temperature() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.dirichlet(np.ones(3), 4000)
+    labels = (truth.cumsum(axis=1) > rng.random((4000, 1))).argmax(axis=1)
+    sharper = truth**3 / (truth**3).sum(axis=1, keepdims=True)
+    wider = np.pad(sharper, ((0, 0), (0, 20)))
+    assert fit_temperature(wider, labels, own=True) == pytest.approx(fit_temperature(sharper, labels), abs=0.01)

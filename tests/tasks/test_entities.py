@@ -10,7 +10,7 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2
 
-from tutti.tasks.kinds.entities import ABSENT, best_paths, entities_of, repaired, sureness, tag_names, without
+from tutti.tasks.kinds.entities import ABSENT, UNKNOWN, best_paths, entities_of, repaired, sureness, tag_names, without
 from tutti.tasks.kinds.entity_thresholds import tune_entities
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.metrics import METRICS
@@ -127,6 +127,21 @@ def test_tuned_decisions_of_a_model_that_finds_too_little_score_better(metric):
     assert decision is not None
     assert score(decision) > score(None) + 0.02
     assert decision[0] < 0
+
+
+def test_unknown_tags_never_make_tuned_decisions_worse_than_plain_ones():
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        labels = repaired(random_tags(rng, rows=30))
+        outputs = rng.dirichlet(np.full(len(NAMES), 0.3), labels.shape).astype(np.float32)
+        outputs[labels == ABSENT] = np.nan
+        labels[(labels >= 0) & (rng.random(labels.shape) < 0.3)] = UNKNOWN
+        kind, metric = KINDS["tokens"], METRICS["entity_f1"]
+        decision = tune_entities(outputs, labels, beta=1, macro=False)
+        tuned, plain = (
+            metric.score(labels, kind.decide(outputs, each), outputs=len(NAMES)) for each in (decision, None)
+        )
+        assert tuned >= plain
 
 
 def test_perfect_predictions_need_no_parameters():

@@ -173,6 +173,34 @@ def test_listed_words_come_back_from_their_text(words):
     assert units_of(joined(words, "word"), "word") == [word.replace(" ", "\u00a0") for word in words]
 
 
+def test_of_several_answers_the_first_counts(tmp_path):
+    row = {"text": TEXT, "answers": {"text": ["Anna Smith", "Smith"], "answer_start": [0, 5]}}
+    ((_, tags),) = rows(Tagged("piece", label="answers"), file(tmp_path, "a.jsonl", json.dumps(row)))
+    assert tags[:3] == ["B-answer", "I-answer", "O"]
+
+
+def test_only_plain_spaces_and_tabs_stand_between_columns(tmp_path):
+    source = file(tmp_path, "a.conll", "10\u00a0000 NUM B-QTY\n\u3000 X O\n")
+    assert rows(Tagged(), source) == [("10\u00a0000 \u3000", ["B-QTY", "O"])]
+
+
+def test_a_text_that_begins_with_a_bracket_is_a_text(tmp_path):
+    source = file(tmp_path, "a.jsonl", json.dumps({"text": "[1] Anna", "label": [[4, 8, "PER"]]}))
+    assert natural_unit(source, None) == "piece"
+    assert rows(Tagged("character"), source)[0][0] == "[1] Anna"
+
+
+def test_columns_of_a_file_to_predict_that_look_like_labels_are_passed_over(tmp_path):
+    source = file(tmp_path, "a.jsonl", json.dumps({"tokens": ["Anna", "sings"], "label": "news"}))
+    assert Tagged().notices(source) == ()
+
+
+def test_lines_get_tags_where_the_training_file_has_spans(tmp_path):
+    train = file(tmp_path, "a.jsonl", json.dumps({"text": TEXT, "label": [list(span) for span in SPANS]}))
+    test = file(tmp_path, "a.conll", "Anna\nsings\n")
+    assert Tagged("piece").tagged(test, [["B-PER", "O"]], like=train)[1] == b"Anna\tB-PER\nsings\tO\n"
+
+
 def test_what_was_repaired_is_told(tmp_path):
     lines = file(tmp_path, "a.conll", "a I-PER\nb O\nc B-LOC\nd I-PER\n")
     assert Tagged().notices(lines) == (

@@ -19,8 +19,9 @@ from tutti.data.prepared import Prepared
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.records import TextLimit
 from tutti.tasks.build import task_specs
+from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.scorer import Scorer
-from tutti.training.predict import predict
+from tutti.training.predict import are_finite, predict
 
 LEARN = {"num_train_epochs": 6, "per_device_train_batch_size": 8, "learning_rate": 1e-2, "bf16": False}
 
@@ -108,6 +109,15 @@ def test_long_rows_are_read_in_windows_and_nothing_is_cut(tuned, parts_of, tmp_p
     outputs = done.predictions["names"]["validation"].outputs
     assert np.array_equal(np.isnan(outputs[..., 0]), part.labels == -1)
     assert done.checkpoint.score > 0.8
+
+
+def test_a_model_that_gives_no_numbers_is_not_taken_for_one_of_rows_without_words(tuned, parts_of, tmp_path):
+    tuned(tmp_path, num_train_epochs=1)
+    model, _ = load_checkpoint(tmp_path / "best")
+    part = parts_of(32)["names"]["test"]
+    torch.nn.init.constant_(model.head("names").linear.bias, float("nan"))
+    outputs = predict(model, part, task="names", batch_size=4, device=torch.device("cpu"))
+    assert not are_finite(outputs, KINDS["tokens"])
 
 
 def test_packed_rows_are_learnt_and_predicted_as_padded_ones(tuned, parts_of, tmp_path):

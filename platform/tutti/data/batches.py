@@ -300,7 +300,7 @@ class TokenRows:
             batch[name] = np.full((1, packing.tokens), filler, dtype=np.int64)
             batch[name][0, :used] = flat[places]
         if self._units is not None:
-            units = self._units_of(rows, packing.width)
+            units = self._units_of(rows, int(np.diff(self._units[1]).max(initial=1)))
             batch["units"] = np.pad(units, ((0, packing.rows - len(rows)), (0, 0), (0, 0)), constant_values=-1)
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def distinct_rows(parts: Sequence[EncodedPart]) -> Dataset:
     """The distinct rows of all parts, columns as in ``EncodedPart.encoded``; of equal token sequences the first.
 
-    A row that is several inputs, one for each candidate, gives one of them, as they have the same context.
+    A row that is several inputs, one for each candidate, gives one of them, as they have the same context; one that is
+    read in windows gives all of these.
     """
     from datasets import concatenate_datasets  # slow to import
 
@@ -36,6 +37,7 @@ def _an_input_each(part: EncodedPart) -> Dataset:
     assert part.windows is not None
     starts, names = part.flat[1], part.encoded.column_names
     chosen = part.windows.cumsum() - part.windows + np.arange(len(part.windows)) % part.windows
+    chosen = chosen if part.units is None else np.arange(len(starts) - 1)
     begins, lengths = starts[chosen], starts[chosen + 1] - starts[chosen]
     places = np.repeat(begins - (lengths.cumsum() - lengths), lengths) + np.arange(lengths.sum())
     ends = pa.array(np.append(0, lengths.cumsum()), pa.int32())

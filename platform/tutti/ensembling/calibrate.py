@@ -35,7 +35,7 @@ def known_units(kind: Kind, outputs: np.ndarray, labels: np.ndarray) -> tuple[np
     return distributions[truths >= 0], truths[truths >= 0]
 
 
-def fit_temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
+def fit_temperature(probabilities: np.ndarray, labels: np.ndarray, *, own: bool = False) -> float:
     """The temperature, from 0.02 to 20, with the lowest log-loss on these rows (Guo et al. 2017).
 
     It is fitted on the ensemble, not on its members: averaging lowers confidence, so calibrated members do not make a
@@ -45,14 +45,18 @@ def fit_temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
     Args:
         probabilities: ``(rows, classes)``.
         labels: ``(rows,)`` class indices.
+        own: whether rows have alternatives of their own, so that one without any probability is none of the row's.
     """
     from scipy.optimize import minimize_scalar  # slow to import
 
     if not len(labels):
         return 1.0
     logs = log_probabilities(probabilities)
+    has = probabilities > 0 if own else np.ones_like(logs, dtype=bool)
+    mean = np.where(has, logs, 0).sum(axis=1) / has.sum(axis=1)
+    logs = np.where(has, logs, -np.inf)
     extra = 1 / (len(labels) + 1)  # weight of the extra row
-    target = (1 - extra) * logs[np.arange(len(labels)), labels] + extra * logs.mean(axis=1)
+    target = (1 - extra) * logs[np.arange(len(labels)), labels] + extra * mean
 
     def loss(log_temperature: float) -> float:
         inverse = np.exp(-log_temperature)

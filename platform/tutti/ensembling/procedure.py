@@ -180,7 +180,7 @@ class Procedure:
             if tunes and self.tune is not None:
                 decision = self.tune(combined[first], labels[first])
             if kind.probabilistic:
-                temperature = fit_temperature(*known_units(kind, combined[first], labels[first]))
+                temperature = fit_temperature(*known_units(kind, combined[first], labels[first]), own=kind.exchangeable)
         return Ensemble(voters, method, rule.fit(votes, labels), decision, temperature, ballot.score)
 
     def _standing_on(self, ballot: Ballot, rows: np.ndarray) -> np.ndarray:

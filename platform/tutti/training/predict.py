@@ -102,7 +102,7 @@ def _predict(
     model.eval()
     lengths = -(-row_lengths // multiple) * multiple
     packing = None
-    if model.packs and len(order):
+    if model.packs and len(order) and part.windows is None:
         packing = Packing.of(row_lengths, rows=batch_size, max_tokens=max_tokens, multiple=multiple)
         batches = [rows for rows in packing.divide(np.random.default_rng(0)) if len(rows)]
     else:
@@ -125,7 +125,8 @@ def _predict(
         with without_asking_for_padding(None if packing else batch["attention_mask"], device):
             raw = model(task, **inputs).float()[: len(rows)]
         if sequential and len(rows):  # as wide as the batch's longest row
-            raw = _widened(head.kind.predict(raw, outputs_of, scale=head.scale), part.most_units)
+            absent = inputs["units"][: len(rows), :, :1] < 0
+            raw = _widened(head.kind.predict(raw, outputs_of, scale=head.scale), absent, part.most_units)
         own_outputs.append(raw)
         own_rows.append(rows)
     model.train(training)
@@ -133,8 +134,8 @@ def _predict(
     width = len(choices) if choices is not None else 2 if generative else outputs_of
     units = (part.most_units,) if sequential else ()
     outputs = torch.zeros(len(part.ids), *units, width, device=device)
-    if own_rows:
-        raw = torch.cat([each for each, rows in zip(own_outputs, own_rows, strict=True) if len(rows)] or own_outputs)
+    if any(map(len, own_rows)):
+        raw = torch.cat([each for each, rows in zip(own_outputs, own_rows, strict=True) if len(rows)])
         as_is = choices is not None or sequential
         predicted = raw if as_is else head.kind.predict(raw, outputs_of, scale=head.scale)
         outputs[torch.from_numpy(np.concatenate(own_rows)).to(device)] = predicted
@@ -145,10 +146,10 @@ def _predict(
     return gathered.reshape(model.tasks[task].kind.shape(len(gathered), outputs_of))
 
 
-def _widened(probabilities: torch.Tensor, units: int) -> torch.Tensor:
+def _widened(probabilities: torch.Tensor, absent: torch.Tensor, units: int) -> torch.Tensor:
     """As many units for all rows, NaN for those that a row does not have; what is not finite otherwise is infinite."""
-    absent = probabilities.isnan().all(dim=-1, keepdim=True)
-    marked = torch.where(probabilities.isfinite() | absent, probabilities, torch.inf)
+    finite = torch.where(probabilities.isfinite(), probabilities, torch.inf)
+    marked = finite.masked_fill(absent, torch.nan)
     return functional.pad(marked, (0, 0, 0, units - probabilities.shape[1]), value=torch.nan)
 
 

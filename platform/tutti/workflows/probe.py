@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -117,11 +118,12 @@ def probe_run(study: StudyBase, run: Path | str, *, seeds: int = 1) -> Probed:
             step, backbone = next(iter(left.items()))
             tried.add(step)
             weights = backbone_files(str(backbone))
+            name = sha256(json.dumps(weights, sort_keys=True).encode()).hexdigest()[:12]  # a cut-off one is of these
             known = [each for each in known if each.step != step or each.weights == weights]
             for seed in range(first, first + seeds):
                 if any((each.step, each.seed) == (step, seed) for each in known):
                     continue
-                made = probe(config, folder, backbone=backbone, seed=seed, key=f"step-{step}-seed-{seed}")
+                made = probe(config, folder, backbone=backbone, seed=seed, key=f"step-{step}-seed-{seed}-{name}")
                 known.append(Score(step, seed, made.score, dict(made.task_scores), weights))
                 study.console.print(f"step {step:,}, seed {seed}: {made.score:.4f}")
                 known.sort(key=lambda each: (each.step, each.seed))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from tutti.config.folder import StudyFolder
@@ -13,6 +15,9 @@ from tutti.errors import ConfigError, Fault
 from tutti.orchestration.before.abilities import Abilities
 from tutti.records import TextLimit
 from tutti.tasks.build import sample_ids_of, task_specs
+
+if TYPE_CHECKING:
+    from tutti.data.encode import EncodedPart
 
 
 def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
@@ -68,6 +73,7 @@ def encode_study(
         for name, part in parts.items():
             where = f"{name} of the task {task}"
             check_known(part, where=where, backbone=study.backbone, tokens=abilities.tokens, token_types=types)
+            _check_packs(study, part, where=where)
     longest = [limit for limit in limits if limit.max_length == limits[-1].max_length]
     if varies_as_range(study, "max_length"):  # trials encode the lengths that they draw
         return longest, {}
@@ -76,3 +82,13 @@ def encode_study(
         for task, parts in tasks.items()
     }
     return longest, {task: float(rows.mean()) for task, rows in reached.items()}
+
+
+def _check_packs(study: StudyConfig, part: EncodedPart, *, where: str) -> None:
+    """Refuses packed rows with tags that are read in windows, which cannot be laid end to end as one row."""
+    packed = [key for key, batching in possible_values(study, "batching") if batching == "packed"]
+    if packed and part.units is not None and part.windows is not None:
+        longer = int((part.windows > 1).sum())
+        got = f"packed, and {longer} of {len(part.windows)} rows that are longer in {where}"
+        rule = "be padded where rows with tags are longer than max_length"
+        raise ConfigError(Fault(packed[0], rule, got, "raise max_length, or leave it out"))

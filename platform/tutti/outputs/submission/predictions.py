@@ -92,7 +92,8 @@ class TaskVote:
             probabilities = self.ensemble.calibrated(combined).astype(np.float32)
         if kind.sequential:
             least = opinion(kind, probabilities, decided, decided[None]).confidence
-            columns = {"id": id_column, "tags": kind.spell(decided, names), "confidence": least.astype(np.float32)}
+            sure = np.nan_to_num(least.astype(np.float32), nan=1.0)  # of a row without any word
+            columns = {"id": id_column, "tags": kind.spell(decided, names), "confidence": sure}
             return pa.table({name: pa.array(cells) for name, cells in columns.items()})
         held = kind.held(decided, len(names))
         decided_names = pa.array([", ".join(compress(names, row)) for row in held], pa.string())

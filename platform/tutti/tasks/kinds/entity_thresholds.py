@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tutti.tasks.kinds.entities import Entities, best_paths, entities_of, sureness
+from tutti.tasks.kinds.entities import Entities, best_paths, entities_of, sureness, without
 
 _OUTSIDE = (0.0, -0.7, -1.4, -2.1, -3.0)  # added to the logarithm of O's probability
 _ROUNDS = 3  # over all types
@@ -35,7 +35,18 @@ def tune_entities(probabilities: np.ndarray, labels: np.ndarray, *, beta: float,
         plain = outside == 0 and score <= _score(*_counts(of_tags, true, types), totals, beta, macro) + 1e-12
         if score > found + 1e-9:
             best, found = None if plain else np.array([outside, *thresholds], dtype=np.float32), score
-    return best
+    if best is None or not unknown.any():
+        return best
+    # Thresholds were found for entities without their units of unknown tags, and are applied to whole ones.
+    plain_tags = best_paths(probabilities)
+    tags = best_paths(probabilities, float(best[0]))
+    of_tags = entities_of(tags)
+    tags = without(tags, of_tags, sureness(probabilities, of_tags) < best[1:][of_tags.type])
+    scores = []
+    for each in (tags, plain_tags):
+        masked = entities_of(np.where(unknown, np.minimum(each, 0), each))
+        scores.append(_score(*_counts(masked, true, types), totals, beta, macro))
+    return best if scores[0] > scores[1] else None
 
 
 def _counts(found: Entities, true: Entities, types: int) -> tuple[np.ndarray, np.ndarray]:

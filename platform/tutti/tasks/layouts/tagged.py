@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +22,7 @@ from tutti.tasks.layouts.packed import unpacked_name
 from tutti.tasks.layouts.reading import CellCheck, FileSource, cell_text, checked_frame, raise_any
 from tutti.tasks.layouts.table import Table, column_names, table_blocks
 from tutti.tasks.layouts.tabs import lines_of
-from tutti.tasks.layouts.token_rows import Read, Style, Unfit, read_row
+from tutti.tasks.layouts.token_rows import Read, Style, Unfit, is_list, read_row
 from tutti.tasks.units import units_of
 
 TEXTS = ("tokens", "words", "text", "full_text", "sentence")
@@ -31,6 +33,7 @@ _TELL = {
     "extended": "{} beginning or ending within a word: the whole word is marked",
     "spaces": "{} of white space alone, left out",
 }
+_SPACES = re.compile(" +")  # not those of Unicode, which may stand within a word, or be one
 _TABLES = (".csv", ".jsonl", ".json", ".parquet", ".xlsx")
 _WHAT = {"misplaced": "tag", "overlap": "span", "extended": "span", "spaces": "span"}
 
@@ -94,7 +97,8 @@ class Tagged(FileSource):
         for cells, unit in self._blocks(source, None):
             for place, _, text, labels, _ in cells:
                 if labels is not None:
-                    odd.update(self._read(source, unit, place, text, labels, labelled=True).odd)
+                    with suppress(TaskFileError):  # of a file to predict, whose labels may be anything
+                        odd.update(self._read(source, unit, place, text, labels, labelled=True).odd)
         return tuple(
             f"{self.origin(source)} has {_TELL[key].format(counted(count, _WHAT[key]))}"
             for key, count in odd.items()
@@ -121,6 +125,7 @@ class Tagged(FileSource):
         labels = [label for cells, _ in self._blocks(like, None) for *_, label, _ in cells if label is not None]
         style = Style.of(labels, self._tag_names(like))
         if self._is_of_lines(source):
+            style = style if style.form == "tags" else Style()
             return ".conll", self._tagged_lines(source, tags, style)
         label, lines = self._label_name(like), []
         for row, own in zip(self._objects(source), tags, strict=True):
@@ -240,7 +245,7 @@ class Tagged(FileSource):
                     yield first, None, words, tags if len(tags) == len(words) else None, ""
                 words, tags = [], []
                 continue
-            cells = line.split("\t") if "\t" in line else line.split()
+            cells = line.split("\t") if "\t" in line else _SPACES.split(line.rstrip(" "))
             if not words:
                 first = number
             words.append(self._cell(cells, self.text, 0, source, number) or " ")
@@ -306,12 +311,12 @@ def natural_unit(source: str, column: str | None) -> str:
         return "word"
     name = next((name for name in (column, *TEXTS) if name in table), None)
     first = table[name][0] if name is not None and len(table[name]) else []
-    return "piece" if isinstance(first, str) and not first.startswith("[") else "word"
+    return "piece" if isinstance(first, str) and not is_list(first) else "word"
 
 
 def _is_between(line: str) -> bool:
     """Whether a line stands between rows: an empty one, or where a document begins."""
-    return not line.strip() or line.startswith("-DOCSTART-")
+    return not line.strip(" \t") or line.startswith("-DOCSTART-")
 
 
 def _separator(line: str) -> str:

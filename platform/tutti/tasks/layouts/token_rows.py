@@ -76,8 +76,8 @@ def read_row(text_cell: Any, label_cell: Any, *, unit: str, labelled: bool, name
 
 
 def _text(cell: Any, unit: str) -> str:
-    if isinstance(cell, str) and cell.startswith("[") and unit != "piece":
-        cell = _decoded(cell)
+    if isinstance(cell, str) and unit != "piece" and is_list(cell):
+        cell = json.loads(cell)
     if isinstance(cell, str):
         return cell
     if not isinstance(cell, list | tuple) or not all(isinstance(one, str) for one in cell):
@@ -88,6 +88,16 @@ def _text(cell: Any, unit: str) -> str:
     if unit == "piece" and len(spans_of(text, unit)) != len(cell):
         raise Unfit("have running text, as the first row of the training file has", "a list", "set `unit: word`")
     return text
+
+
+def is_list(cell: str) -> bool:
+    """Whether a text is a list of JSON, as files of plain cells have them."""
+    if not cell.startswith("["):
+        return False
+    try:
+        return isinstance(json.loads(cell), list)
+    except ValueError:
+        return False
 
 
 def _decoded(cell: Any) -> Any:
@@ -130,7 +140,7 @@ def _spans(labels: Any, text: str) -> list[tuple[int, int, str]]:
         return [_span(start, start + len(labels), ANSWER)]
     if form_of(labels) == "answers":
         answers = zip(labels["answer_start"], labels["text"], strict=True)
-        return list(dict.fromkeys(_span(start, start + len(answer), ANSWER) for start, answer in answers))
+        return [_span(start, start + len(answer), ANSWER) for start, answer in answers][:1]  # any one is right
     if isinstance(labels, Mapping):
         nested = ((name, places) for name, of_type in labels.items() for places in _places(of_type))
         return [_span(place[0], place[1] + 1, name) for name, place in nested]
