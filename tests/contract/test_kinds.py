@@ -501,11 +501,14 @@ def test_stored_predictions_come_back(study_of, example):
 def test_new_rows_are_predicted_with_the_columns_of_their_kind(study_of, example):
     study = study_of(example)
     outputs = study.bank.predictions("t0000", "t", "test").outputs
-    table = TaskVote(study.task, {0: (0,)}).table(["a"] * len(outputs), [outputs])
+    texts = [f"text test {row}" for row in range(len(outputs))]
+    table = TaskVote(study.task, {0: (0,)}).table(["a"] * len(outputs), [outputs], texts=texts)
     names, kind = study.task.names, study.task.kind_name
     decided = "labels" if kind == "labels" else "label"
     if kind == "tokens":
-        assert table.column_names == ["id", "tags", "confidence"]
+        assert table.column_names == ["id", "tags", "entities", "confidence"]
+        found = zip(table["tags"].to_pylist(), map(json.loads, table["entities"].to_pylist()), strict=True)
+        assert all(tags.count("B-") == len(entities) for tags, entities in found)
         assert table["tags"].to_pylist() == study.task.kind.spell(study.task.kind.decide(outputs), names)
         return
     if kind == "text":

@@ -13,7 +13,7 @@ from tutti.data.distinct import distinct_rows
 from tutti.data.encode import encode_rows, part_of
 from tutti.data.packing import Packing
 from tutti.records import TextLimit
-from tutti.tasks.units import units_of
+from tutti.tasks.units import apart, spans_of, units_of
 
 PIECES = ["new", "##er", "york", "a", "b", "c", "d", "e", "."]
 
@@ -102,5 +102,18 @@ def test_a_text_beside_is_read_in_front_in_each_window_and_has_no_units(tokenize
     assert tokenizer.convert_ids_to_tokens(batch["input_ids"][windows, other[0, 1]].tolist()) == "a"
 
 
-def test_pieces_of_running_text_are_words_ideographs_and_signs():
+def test_a_symbol_is_read_apart_from_the_word_that_it_touches(tokenizer):
+    texts = ["new😀york😀😀a", "new york a"]
+    for unit in ("piece", "character"):
+        _, batch = places(tokenizer, texts, TextLimit(16, unit=unit))
+        assert batch["input_ids"][0].tolist() == [2, 4, 1, 6, 1, 1, 7, 3]
+    assert batch["units"][0, :, 1].tolist() == [1, 1, 1, 2, 3, 3, 3, 3, 4, 5, 6]
+    text = "a😀b c"
+    spaced, spans = apart(text, spans_of(text, "piece"))
+    assert [spaced[start:end] for start, end in spans] == ["a", "😀", "b", "c"]
+    assert spaced == "a 😀 b c"
+
+
+def test_pieces_of_running_text_are_words_with_their_accents_ideographs_and_signs():
     assert units_of("Dr. O'Neil, 北京3", "piece") == ["Dr", ".", "O", "'", "Neil", ",", "北", "京", "3"]
+    assert units_of("cafe\u0301 बर्लिन 👍🏽a_b\n", "piece") == ["cafe\u0301", "बर्लिन", "👍🏽", "a", "_", "b"]

@@ -69,8 +69,15 @@ def test_what_labels_say_of_candidates_is_decided_over_the_whole_file(tmp_path: 
 
 
 def test_numbers_that_are_candidates_are_texts_where_all_rows_have_them() -> None:
-    assert answer_form(["2", "1"], [["1", "2", "3"], ["0", "1"]]) == "text"
+    assert answer_form(["7", "1"], [["1", "7", "3"], ["0", "1"]]) == "text"
+    assert answer_form(["2", "1"], [["1", "2", "3"], ["0", "1"]]) is None  # places from 0 would fit too
     assert answer_form(["0", "1"], [["1", "2", "3"], ["0", "1"]]) == "index"
+
+
+def test_letters_are_read_as_such_where_places_are_named(tmp_path: Path) -> None:
+    source = lines(tmp_path / "rows.jsonl", ["A", "C"], [["a1", "b1", "c1"]] * 2)
+    named = Table(id="id", choices=("choices",), answers="index")
+    assert named.read(source, labelled=True)["label"].tolist() == ["A", "C"]
 
 
 def test_places_that_count_from_0_or_from_1_are_told_apart_or_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tutti.data.long_texts import WINDOWS, windows_of
 from tutti.data.special_tokens import BETWEEN, joins_pairs
 from tutti.errors import BackboneError, Fault
 from tutti.records import TextLimit
-from tutti.tasks.units import spans_of
+from tutti.tasks.units import apart, spans_of
 
 PLACES = ("unit_window", "unit_first", "unit_last")
 """Columns of lists: for each unit its window, and there the places of its first and its last token."""
@@ -56,9 +56,11 @@ def with_units(
             Fault("the tokenizer of the backbone", rule, type(tokenizer).__name__, "name another backbone")
         )
     limit = replace(limit, long_texts="windows", stride=limit.stride or limit.max_length // _OVERLAP)
+    spaced = [apart(text, spans_of(text, limit.unit)) for text in texts]
     before = BETWEEN if beside is not None and joins_pairs(tokenizer) else ""
     encoding = tokenizer(
-        *([list(texts)] if beside is None else [list(beside), [before + text for text in texts]]),
+        *([] if beside is None else [list(beside)]),
+        [before + text for text, _ in spaced],
         padding=False,
         truncation=False,
         return_attention_mask=False,
@@ -67,7 +69,7 @@ def with_units(
         verbose=False,
     )
     rows: dict[str, list[Any]] = {name: [] for name in schema.names}
-    for row, text in enumerate(texts):
+    for row, (_, spans) in enumerate(spaced):
         sequences = encoding.sequence_ids(row)
         own = np.flatnonzero([one == (beside is not None) for one in sequences])
         inputs = _inputs(sequences, own, limit)
@@ -76,7 +78,7 @@ def with_units(
             if name in rows:
                 rows[name].append(np.array(encoding[name][row], dtype=np.int32)[places])
         offsets = np.array(encoding["offset_mapping"][row], dtype=np.int64).reshape(-1, 2)[own] - len(before)
-        for name, values in zip(PLACES, _places(spans_of(text, limit.unit), offsets, own, inputs), strict=True):
+        for name, values in zip(PLACES, _places(spans, offsets, own, inputs), strict=True):
             rows[name].append(values)
         rows[WINDOWS].append(list(map(len, inputs)))
         rows["length"].append(len(places))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import unicodedata
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
+import regex
 
 Unit = Literal["word", "character", "piece"]
 """``word``: what stands between spaces, of files that list words; ``character``: each one, of files that list these;
@@ -13,9 +15,11 @@ Unit = Literal["word", "character", "piece"]
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
 _NO_BREAK = "\u00a0"  # a space within a listed word, which would otherwise become two
-_WORDS = re.compile(r"[^ ]+")
+_WORDS = regex.compile(r"[^ ]+")
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # each is a word
-_PIECES = re.compile(rf"[{_IDEOGRAPHS}]|[^\W_{_IDEOGRAPHS}]+|[^\w\s]|_")
+_PIECES = regex.compile(
+    rf"(?V1)[{_IDEOGRAPHS}]\p{{M}}*|[[\p{{L}}\p{{N}}\p{{M}}]--[{_IDEOGRAPHS}]]+|(?!\s)\X"
+)  # accents stay with their letters, and what looks like one sign is one
 
 
 def spans_of(text: str, unit: str) -> np.ndarray:
@@ -31,11 +35,29 @@ def spans_of(text: str, unit: str) -> np.ndarray:
     return np.array([match.span() for match in found], dtype=np.int64).reshape(-1, 2)
 
 
+def apart(text: str, spans: np.ndarray) -> tuple[str, np.ndarray]:
+    """The text with a space on both sides of units that are symbols, such as emoji, and where these are then.
+
+    Tokenizers take what touches a symbol that they do not know for one unknown word.
+    """
+    symbols = [unicodedata.category(text[start])[0] in "SC" if end > start else False for start, end in spans.tolist()]
+    if not any(symbols):
+        return text, spans
+    touches = spans[1:, 0] == spans[:-1, 1]
+    marked = np.array(symbols)
+    gaps = (touches & (marked[1:] | marked[:-1])).astype(np.int64).tolist()
+    moved = np.cumsum([0, *gaps])
+    starts = [0, *spans[1:, 0].tolist(), len(text)]
+    parts = [text[start:end] for start, end in pairwise(starts)]
+    spaced = "".join(part + " " * gap for part, gap in zip(parts, [*gaps, 0], strict=True))
+    return spaced, spans + moved[:, None]
+
+
 def units_of(text: str, unit: str) -> list[str]:
     """The units themselves."""
     if unit == "character":
         return list(text)
-    return (_PIECES if unit == "piece" else _WORDS).findall(text)
+    return [match.group() for match in (_PIECES if unit == "piece" else _WORDS).finditer(text)]
 
 
 def joined(units: list[str], unit: str) -> str:

@@ -170,7 +170,8 @@ def _run(study: StudyBase, new_rows: Input, predictors: Predictors, shards: Shar
             progress.console.print(f"{counted(slots.workers, 'worker')} with {loaded}, in {precision}")
 
         def on_shard(number: int, rows: DataFrame, predictions: list[Any]) -> None:
-            shards.write(number, predictors.vote.table(rows["id"].tolist(), predictions, rows.get("choices")))
+            table = predictors.vote.table(rows["id"].tolist(), predictions, rows.get("choices"), rows["text"].tolist())
+            shards.write(number, table)
             progress.advance(bar, len(rows))
 
         predict_shards(
@@ -343,5 +344,6 @@ class FramePredictor:
             tables = []
             for _, shard in new_rows.shards(SHARD, skip=set()):
                 predicted = self._local.predict(shard)
-                tables.append(self._vote.table(shard["id"].tolist(), predicted, shard.get("choices")).to_pandas())
+                given = (shard["id"].tolist(), predicted, shard.get("choices"), shard["text"].tolist())
+                tables.append(self._vote.table(*given).to_pandas())
         return concat(tables).set_index(rows.index)

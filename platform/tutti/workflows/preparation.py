@@ -81,6 +81,7 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
                 reached = f"{share:.0%} of the rows reach max_length, {limits[-1].max_length} tokens{of}"
                 own = next(task.kind for task in prepared.tasks if task.name == name)
                 cut = "have their contexts cut" if own.exchangeable else becomes
+                cut = _LONGER["windows"] if own.sequential else cut
                 console.print(f"  {name}: {reached}; longer ones {cut}", markup=False)
     write_whole(folder.study_file, dump_study(stores.without_passwords(study)))
     return prepared

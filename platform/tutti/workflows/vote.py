@@ -145,7 +145,7 @@ class Vote:
         from tutti.workflows.predict import task_named
 
         chosen = task_named(self._study, task)
-        if not chosen.kind.probabilistic:
+        if not chosen.kind.probabilistic or chosen.kind.sequential:
             rule, got = "have probabilities", chosen.kind.describe(chosen.names)
             raise StudyError(Fault(f"the task {chosen.name}", rule, got, "call predict"))
         table = self.predict(rows, chosen.name)

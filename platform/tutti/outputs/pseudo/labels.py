@@ -279,8 +279,9 @@ def _task_report(labelled: _Labelled, labelling: PseudoLabels, calibrated: bool)
             shares = task.kind.held(labelled.decided, task.outputs).mean(axis=0)
             if labelling.labels == "soft":
                 shares = labelled.predictions.mean(axis=0, dtype=np.float64)
-            largest_drift, index = drift(shares, labelled.pool.prior)
-            drifting_class = task.names[index]
+            if not task.kind.exchangeable:  # a place means nothing from row to row
+                largest_drift, index = drift(shares, labelled.pool.prior)
+                drifting_class = task.names[index]
     limit = labelling.max_drift
     drifts = largest_drift is not None and limit is not None and abs(largest_drift) > limit
     soft = labelling.labels == "soft" and task.kind.probabilistic

@@ -26,6 +26,8 @@ from tutti.ensembling.pseudo import opinion
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import below_file_fault, resolved, storage_faults, strays, strays_of, whole_file, write_whole
 from tutti.tasks.layouts.candidates import from_json, spelled
+from tutti.tasks.layouts.tags import spans_of_tags
+from tutti.tasks.units import spans_of
 
 if TYPE_CHECKING:
     from tutti.tasks.task import Task
@@ -54,17 +56,22 @@ class TaskVote:
     calibrated: bool = False
 
     def table(
-        self, ids: Sequence[str], predictions: Sequence[np.ndarray], choices: Iterable[str] | None = None
+        self,
+        ids: Sequence[str],
+        predictions: Sequence[np.ndarray],
+        choices: Iterable[str] | None = None,
+        texts: Sequence[str] = (),
     ) -> pa.Table:
         """Columns id, label or labels, confidence and ``p_NAME`` for each class or label; or id and the numbers; or id,
-        tags and the confidence of the least certain one; or id, text and agreement, the share of members who write this
-        very text.
+        tags, entities and the confidence of the least certain tag; or id, text and agreement, the share of members who
+        write this very text.
 
         Confidence is a class's own probability, and of several labels that of the least certain decision. A single
         number is called ``value``, several are called as in the task.
 
         Args:
             predictions: by checkpoint, its float32 outputs.
+            texts: of rows with tags, of which entities are JSON lists of begin, end, type and text.
             choices: the rows' candidates as JSON lists, where they have any; labels are then as those of training rows.
         """
         members = 1 if self.ensemble is None else len(self.ensemble.voters)
@@ -93,7 +100,11 @@ class TaskVote:
         if kind.sequential:
             least = opinion(kind, probabilities, decided, decided[None]).confidence
             sure = np.nan_to_num(least.astype(np.float32), nan=1.0)  # of a row without any word
-            columns = {"id": id_column, "tags": kind.spell(decided, names), "confidence": sure}
+            entities = [
+                marked(text, spans_of(text, self.task.unit), [tag for tag in json.loads(tags) if tag])
+                for text, tags in zip(texts, kind.cells(decided, names), strict=True)
+            ]
+            columns = {"id": id_column, "tags": kind.spell(decided, names), "entities": entities, "confidence": sure}
             return pa.table({name: pa.array(cells) for name, cells in columns.items()})
         held = kind.held(decided, len(names))
         decided_names = pa.array([", ".join(compress(names, row)) for row in held], pa.string())
@@ -140,6 +151,12 @@ def check_out(out: Path, rows_file: Path) -> None:
         raise StudyError(Fault(f"--out {out}", "be a file", "a folder", "name a file in it"))
     if below_file:
         raise StudyError(below_file)
+
+
+def marked(text: str, units: np.ndarray, tags: Sequence[str]) -> str:
+    """The entities of a text as a JSON list of ``[begin, end, type, text]``, in characters from 0."""
+    spans = spans_of_tags(units, tags) if tags else []
+    return json.dumps([[start, end, kind, text[start:end]] for start, end, kind in spans], ensure_ascii=False)
 
 
 class Shards:

@@ -57,13 +57,15 @@ def candidate_fault(own: Sequence[str], *, labelled: bool) -> tuple[str, str, st
 def answer_form(labels: Sequence[str], choices: Sequence[Sequence[str]]) -> AnswerForm | None:
     """What the labels of rows say of their candidates: what most of them fit, the first of the possible forms.
 
-    None where they are places, and could count from 0 or from 1.
+    None where they are places, and could count from 0 or from 1, or where texts of candidates look like such.
     """
     rows = [(label.strip(), own) for label, own in zip(labels, choices, strict=True) if label.strip() and own]
     fitting = {form: sum(_place(label, own, form) is not None for label, own in rows) for form in get_args(AnswerForm)}
     most = max(fitting.values(), default=0)
     if fitting["text"] == most:
-        return "text"
+        others = [form for form in ("index", "number") if fitting[form] == most]
+        told = all(_place(*row, form) == _place(*row, "text") for form in others[:1] for row in rows)  # type: ignore[arg-type]
+        return "text" if told else None
     if fitting["letter"] == most:
         return "letter"
     return None if fitting["index"] == fitting["number"] else "index" if fitting["index"] == most else "number"
@@ -105,6 +107,9 @@ def answer(
     faults += [Fault(where, *fault) for where, fault in zip(places, found, strict=True) if fault]
     if "label" not in columns:
         return None
+    rows = zip(columns["label"], own, strict=True)
+    if form in ("index", "number") and all(_place(label.strip(), each, "letter") is not None for label, each in rows):
+        form = "letter"  # as pseudo-labels have them
     form = form or answer_form(columns["label"], own)
     if form is None:
         faults.append(ambiguous(origin))
@@ -131,10 +136,13 @@ def most_of(columns: Iterable[Iterable[str]]) -> int:
 
 
 def ambiguous(source: str) -> Fault:
-    """The fault of labels that could count from 0 or from 1."""
-    rule = "have labels that tell whether places count from 0 or from 1"
-    remedy = "set `columns: {answers: index}` where the first candidate is 0, or `{answers: number}` where it is 1"
-    return Fault(source, rule, "neither 0 nor the place of a last candidate", remedy)
+    """The fault of labels that could count from 0 or from 1, or be texts."""
+    rule = "have labels that tell whether places count from 0 or from 1, or are texts of candidates"
+    remedy = (
+        "set `columns: {answers: index}` where the first candidate is 0, `{answers: number}` where it is 1, or "
+        "`{answers: text}`"
+    )
+    return Fault(source, rule, "labels that fit several of these", remedy)
 
 
 def as_json(rows: Sequence[Sequence[str]]) -> list[str]:

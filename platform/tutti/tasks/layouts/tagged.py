@@ -126,7 +126,7 @@ class Tagged(FileSource):
         style = Style.of(labels, self._tag_names(like))
         if self._is_of_lines(source):
             style = style if style.form == "tags" else Style()
-            return ".conll", self._tagged_lines(source, tags, style)
+            return ".conll", self._tagged_lines(source, tags, style, self._separator(like))
         label, lines = self._label_name(like), []
         for row, own in zip(self._objects(source), tags, strict=True):
             text = self._read(source, "row", 0, row[self._column(row, "text") or ""], None, labelled=False).text
@@ -134,7 +134,12 @@ class Tagged(FileSource):
             lines.append(json.dumps(item, ensure_ascii=False, default=str) + "\n")
         return ".jsonl", "".join(lines).encode()
 
-    def _tagged_lines(self, source: str, tags: Sequence[Sequence[str]], style: Style) -> bytes:
+    def _separator(self, source: str) -> str:
+        """What stands between the columns of a file of lines; a tab for others."""
+        lines = (line for line in lines_of(source) if not _is_between(line)) if self._is_of_lines(source) else iter(())
+        return "\t" if "\t" in (first := next(lines, "\t")) or " " not in first else " "
+
+    def _tagged_lines(self, source: str, tags: Sequence[Sequence[str]], style: Style, separator: str) -> bytes:
         written, rows, place = [], iter(tags), 0
         own: list[str] = []
         for line in lines_of(source):
@@ -143,7 +148,7 @@ class Tagged(FileSource):
             else:
                 if not place:
                     own = style.written("", self.unit, next(rows))
-                line = f"{line}{'' if line.endswith(chr(9)) else _separator(line)}{own[place]}"
+                line = f"{line}{'' if line.endswith(chr(9)) else _separator(line, separator)}{own[place]}"
                 place += 1
             written.append(f"{line}\n")
         return "".join(written).encode()
@@ -319,5 +324,6 @@ def _is_between(line: str) -> bool:
     return not line.strip(" \t") or line.startswith("-DOCSTART-")
 
 
-def _separator(line: str) -> str:
-    return " " if "\t" not in line and " " in line else "\t"
+def _separator(line: str, other: str) -> str:
+    """That of a line with several columns, otherwise the other one."""
+    return "\t" if "\t" in line else " " if " " in line else other
