@@ -42,10 +42,7 @@ TOKENS: Mapping[str, Sequence[Case]] = {
         ),
         Case(
             "packed rows with tags that are read in windows",
-            both(
-                _names([{"tokens": ["w1"] * 12, "tags": ["B-PER"] * 12}] * 20),
-                training("batching: packed\n  max_length: 8"),
-            ),
+            both(_names([{"tokens": ["w1"] * 40, "tags": ["B-PER"] * 40}] * 20), training("batching: packed")),
         ),
         Case("soft labels of tags", _names(keys="extra_train: [{path: a.parquet, labels: soft}]")),
         Case("a chain of tags with its weights shared out", both(_names(), training("tag_head: crf\n  fsdp: true"))),
