@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from bad_input_changes import Case, Change, both, other_model, task, training, write
+from bad_input_changes import Case, Change, both, task, training, write
 
 _WORDS = [{"tokens": ["w1", "is", "here"], "tags": ["B-PER", "O", "O"]} for _ in range(20)]
-_SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-_BERT = other_model("bert", **_SMALL, max_position_embeddings=64)
 _MARKED = [{"text": f"w1 is here {number}", "label": [[0, 2, "PER"]]} for number in range(20)]
 
 
@@ -41,10 +39,6 @@ TOKENS: Mapping[str, Sequence[Case]] = {
         Case("words where single characters are named", _names(keys="unit: character")),
         Case(
             "a key of tags in a task of classes", task("mood: {layout: competition, train: mood_train.tsv, unit: word}")
-        ),
-        Case(
-            "packed rows with tags that are read in windows",
-            both(_BERT, _names([{"tokens": ["w1"] * 40, "tags": ["B-PER"] * 40}] * 20), training("batching: packed")),
         ),
         Case("soft labels of tags", _names(keys="extra_train: [{path: a.parquet, labels: soft}]")),
         Case("a chain of tags with its weights shared out", both(_names(), training("tag_head: crf\n  fsdp: true"))),

@@ -12,11 +12,13 @@ import pytest
 import torch
 from training_runs import Tune, assert_same_end
 
-from tutti.config.study import TaskConfig
+from tutti.config.study import StudyConfig, TaskConfig
 from tutti.data.encode import EncodedPart, load_parts, take
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
+from tutti.errors import ConfigError
 from tutti.modeling.checkpoint import load_checkpoint
+from tutti.orchestration.before.rows import _check_packs
 from tutti.records import TextLimit
 from tutti.tasks.build import task_specs
 from tutti.tasks.kinds.registry import KINDS
@@ -118,6 +120,17 @@ def test_a_model_that_gives_no_numbers_is_not_taken_for_one_of_rows_without_word
     torch.nn.init.constant_(model.head("names").linear.bias, float("nan"))
     outputs = predict(model, part, task="names", batch_size=4, device=torch.device("cpu"))
     assert not are_finite(outputs, KINDS["tokens"])
+
+
+def test_packed_rows_with_tags_that_are_longer_than_max_length_are_refused(parts_of):
+    task = {"layout": "tokens", "train": "rows.jsonl"}
+    space = {"learning_rate": {"type": "uniform", "low": 0.1, "high": 0.2}}
+    study = StudyConfig(
+        study="s", backbone="b", tasks={"names": task}, training={"batching": "packed"}, search_space=space
+    )
+    _check_packs(study, parts_of(32)["names"]["train"], where="train")
+    with pytest.raises(ConfigError, match=r"batching must be padded .* rows that are longer in train"):
+        _check_packs(study, parts_of(8)["names"]["train"], where="train")
 
 
 def test_packed_rows_are_learnt_and_predicted_as_padded_ones(tuned, parts_of, tmp_path):
