@@ -78,7 +78,7 @@ def test_texts_are_encoded_at_every_length_that_is_known(tmp_path, monkeypatch, 
 
     def load_parts(*_: object, limit: TextLimit, **__: object) -> Any:
         encoded.append(limit.max_length)
-        return {"mood": {part: SimpleNamespace(lengths=np.array([4, 16, 32, 64])) for part in ("train", "test")}}
+        return {"mood": {part: SimpleNamespace(widths=np.array([4, 16, 32, 64])) for part in ("train", "test")}}
 
     monkeypatch.setattr("tutti.data.encode.load_parts", load_parts)
     own, takes_any = (
@@ -96,7 +96,7 @@ def test_texts_are_encoded_in_every_way_that_a_trial_may_read_long_ones(tmp_path
 
     def load_parts(*_: object, limit: TextLimit, **__: object) -> Any:
         encoded.append(limit)
-        part = SimpleNamespace(lengths=np.array([4, 16, 64]), highest=lambda column: 0)
+        part = SimpleNamespace(widths=np.array([4, 16, 64]), highest=lambda column: 0)
         return {"mood": {"train": part}}
 
     monkeypatch.setattr("tutti.data.encode.load_parts", load_parts)
