@@ -191,14 +191,13 @@ def _load(
     prepared: Prepared, task: str, part: str, *, tokenizer: Any, state: bytes, limit: TextLimit, cache: Path
 ) -> EncodedPart:
     info = prepared.parts[task][part]
-    generation, unit = next((each.generation, each.unit) for each in prepared.tasks if each.name == task)
-    limit = replace(limit, unit=unit)
+    own = next(each for each in prepared.tasks if each.name == task)
+    generation, limit = own.generation, replace(limit, unit=own.unit)
     folder = cache / table_key(info.texts_sha256, tokenizer, limit, state)
     chat = None if generation is None else generation.chat
     if generation is not None:
         folder = folder.with_name(f"{folder.name}-{prompt_key(tokenizer, limit, chat=generation.chat)}")
     encoded = _encode(info.path, folder, tokenizer, limit, chat=chat)
-    own = next(each for each in prepared.tasks if each.name == task)
     swaps = limit.swap and part != "train" and own.pair and not own.kind.exchangeable
     optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
     reported = part.startswith(REPORTED)
@@ -222,7 +221,7 @@ def _load(
         if reported:
             check_answers(loaded, where=f"{part.removeprefix(REPORTED)} of the task {task}")
         return loaded
-    if unit:
+    if own.unit:
         return _with_tags(loaded)
     if not swaps:
         return loaded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import regex
@@ -13,7 +13,6 @@ Unit = Literal["word", "character", "piece"]
 """``word``: what stands between spaces, of files that list words; ``character``: each one, of files that list these;
 ``piece``: words, ideographs and signs of running text, of files that mark parts of it by their offsets."""
 
-UNITS: tuple[Unit, ...] = get_args(Unit)
 _NO_BREAK = "\u00a0"  # a space within a listed word, which would otherwise become two
 _WORDS = regex.compile(r"[^ ]+")
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # each is a word
@@ -55,9 +54,7 @@ def apart(text: str, spans: np.ndarray) -> tuple[str, np.ndarray]:
 
 def units_of(text: str, unit: str) -> list[str]:
     """The units themselves."""
-    if unit == "character":
-        return list(text)
-    return [match.group() for match in (_PIECES if unit == "piece" else _WORDS).finditer(text)]
+    return [text[start:end] for start, end in spans_of(text, unit).tolist()]
 
 
 def joined(units: list[str], unit: str) -> str:

@@ -50,17 +50,16 @@ def are_tags(words: Sequence[str]) -> bool:
     return all(word == OUTSIDE or ((match := _PREFIXED.fullmatch(word)) and match[2]) for word in words)
 
 
-def misplaced(tags: Sequence[str | None]) -> int:
-    """How many tags go on where no entity of their type has begun."""
-    before, ended, count = "", True, 0
-    for tag in tags:
-        if tag is None or tag in (OUTSIDE, ""):
-            before, ended = "", True
-            continue
-        role, name = _role_and_type(tag)
-        count += bool(_PREFIXED.fullmatch(tag)) and role in "IE" and (ended or name != before)
-        before, ended = name, role in "ES"
-    return count
+def misplaced(tags: Sequence[str | None], plain: Sequence[str | None]) -> int:
+    """How many tags go on where no entity of their type has begun, which ``plain_tags`` has made begin one."""
+    return sum(
+        tag is not None
+        and own is not None
+        and own[0] == "B"
+        and (match := _PREFIXED.fullmatch(tag)) is not None
+        and _ROLES[match[1]] in "IE"
+        for tag, own in zip(tags, plain, strict=True)
+    )
 
 
 def scheme_of(tags: Iterable[str]) -> str:

@@ -65,7 +65,7 @@ def read_row(text_cell: Any, label_cell: Any, *, unit: str, labelled: bool, name
             raise Unfit(f"have a tag for each {what}", f"{len(labels)} tags for {len(units)}", "correct the row")
         tags = [_named(tag, names) for tag in labels]
         plain = plain_tags(tags)
-        return Read(text, plain, Counter({"misplaced": misplaced(tags)}))
+        return Read(text, plain, Counter({"misplaced": misplaced(tags, plain)}))
     spans = _spans(labels, text)
     try:
         marked, odd = tags_of_spans(units, spans, len(text))
