@@ -251,12 +251,9 @@ class TaskConfig(Strict):
         return self.metric.function if isinstance(self.metric, OwnMetric) else self.metric
 
     def test_sets(self) -> dict[str, str]:
-        """Maps part names to files: ``test`` for a single file, or ``test-NAME`` for each named set."""
-        if self.test is None:
-            return {}
-        if isinstance(self.test, str):
-            return {"test": self.test}
-        return {f"test-{name}": file for name, file in self.test.items()}
+        """Maps part names to files: ``test-NAME`` for each set; ``test`` for a single file, or the set of that name."""
+        sets = {"test": self.test} if isinstance(self.test, str) else self.test or {}
+        return {"test" if name == "test" else f"test-{name}": file for name, file in sets.items()}
 
 
 def _column_or_columns(value: Any) -> str:

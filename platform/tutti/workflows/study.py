@@ -14,6 +14,7 @@ from tutti.config.load import parse_study
 from tutti.errors import Fault, StudyError
 from tutti.workflows import doctor as _doctor
 from tutti.workflows import predict as _predict
+from tutti.workflows import predict_sets as _predict_sets
 from tutti.workflows import report as _report
 from tutti.workflows import soup as _soup
 from tutti.workflows import stores
@@ -152,6 +153,8 @@ class Study(StudyBase):
     ensemble = _ensemble
     pseudo_labels = _pseudo_labels
     predict = _predict.predict
+    predict_tests = _predict_sets.predict_tests
+    fill_bank = _predict_sets.fill_bank
     soup = _soup.soup
     report = _report.report
     round = run_rounds
