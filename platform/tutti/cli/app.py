@@ -61,6 +61,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "pseudo-label": (study.pseudo_label, Study.pseudo_labels),
     "predict": (study.predict, Study.predict),
     "soup": (study.soup, Study.soup),
+    "refit": (study.refit, Study.refit),
     "report": (study.report, Study.report),
     "round": (study.round_, Study.round),
     "submit": (jobs.submit, Study.submit),
@@ -70,6 +71,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "backbone probe": (backbone.probe, Study.probe),
     "leaderboard add": (leaderboard.add, Study.add_public_score),
     "leaderboard show": (leaderboard.show, Study.leaderboard),
+    "leaderboard choose": (leaderboard.choose, Study.choose_submissions),
 }
 groups = {
     "backbone": typer.Typer(help="Make backbones, and try them.", no_args_is_help=True),

@@ -210,6 +210,23 @@ def soup(
         raise typer.Exit(1)
 
 
+def refit(
+    study: Study,
+    recipe: RecipeName = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How often each member is trained.")] = 1,
+    out: Out = None,
+) -> None:
+    """Trains an ensemble's members once more, on all labelled rows, and writes the submission of these.
+
+    Each for the epochs that validation found; they vote with the weights and decisions found there. The card says what
+    score is expected. Interrupted, it goes on where it was when the command is run again.
+
+    Example: `tutti refit glue_trio --recipe auto --seeds 3`
+    """
+    with interruptible(lambda _: "Interrupted; run the same command again to continue."):
+        _write(open_study(study).refit(recipe, seeds=seeds), out)
+
+
 def report(
     study: Study,
     recipe: RecipeName = None,

@@ -14,7 +14,7 @@ from tutti.errors import Fault, StudyError, SubmissionError, counted, nearest
 from tutti.workflows.base import StudyBase
 from tutti.workflows.electorate import chosen_recipe, electorate_of, voting_studies
 from tutti.workflows.predict import Predictors, chosen_members, connected_slots
-from tutti.workflows.vote import Vote, formats_for, rule_of, tagging, templates_of
+from tutti.workflows.vote import Vote, formats_for, recipe_keys, rule_of, tagging, templates_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -105,6 +105,7 @@ def predict_tests(
         prompts=_by_part((each for each in sets if each.task.kind.generative), lambda each: each.rows["text"].tolist()),
         tagged=_by_part((each for each in sets if each.write), lambda each: each.write),
         folded=config.split.folds is not None,
+        recipe_keys=recipe_keys(chosen, studies),
     )
     return Vote(studies, name, chosen, voted)
 
@@ -150,8 +151,8 @@ def fill_bank(study: StudyBase, recipe: str | None = None) -> dict[str, list[str
             for place, predictions in _predict(each, predictors, slots).items():
                 key = predictors.manifest["members"][place].rpartition("/")[2]
                 found.setdefault(key, {}).setdefault(each.task.name, {})[each.part] = predictions
-    for key, parts in found.items():
-        bank.add(key, parts)
+    for key, predicted in found.items():
+        bank.add(key, predicted)
     return {key: [f"{task}/{part}" for task in own for part in own[task]] for key, own in found.items()}
 
 

@@ -20,11 +20,13 @@ from tutti.workflows import soup as _soup
 from tutti.workflows import stores
 from tutti.workflows import trials as _trials
 from tutti.workflows.base import StudyBase, open_stored
+from tutti.workflows.choose import choose_submissions as _choose_submissions
 from tutti.workflows.console import console as shared_console
 from tutti.workflows.console import quiet_console
 from tutti.workflows.pretraining import pretrain_backbone
 from tutti.workflows.probe import probe_run
 from tutti.workflows.pseudo import pseudo_labels as _pseudo_labels
+from tutti.workflows.refit import refit as _refit
 from tutti.workflows.round import run_rounds
 from tutti.workflows.scores import add_public_score as _add_public_score
 from tutti.workflows.scores import leaderboard as _leaderboard
@@ -156,12 +158,14 @@ class Study(StudyBase):
     predict_tests = _predict_sets.predict_tests
     fill_bank = _predict_sets.fill_bank
     soup = _soup.soup
+    refit = _refit
     report = _report.report
     round = run_rounds
     pretrain = pretrain_backbone
     probe = probe_run
     leaderboard = _leaderboard
     add_public_score = _add_public_score
+    choose_submissions = _choose_submissions
 
 
 def open_study(name: Path | str, *, quiet: bool = False) -> Study:

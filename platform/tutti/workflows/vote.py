@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pandas import DataFrame
@@ -209,6 +209,7 @@ def ensemble(
             prompts=_prompts(config, prepared),
             tagged=_tagged(config, prepared),
             folded=config.split.folds is not None,
+            recipe_keys=recipe_keys(chosen, studies),
         )
     return Vote(studies, name, chosen, voted)
 
@@ -240,6 +241,12 @@ def tagging(spec: TaskSpec, file: str = "") -> Tagging | None:
     if not isinstance(spec.layout, Tagged):
         return None
     return partial(partial(spec.layout.tagged, like=spec.sources["train"]), file)
+
+
+def recipe_keys(recipe: Recipe, studies: Mapping[str, StudyBase]) -> dict[str, Any]:
+    """What a card keeps of a recipe, with the folders of the studies that vote beside the first."""
+    others = [str(each.folder.path.resolve()) for each in [*studies.values()][1:]]
+    return {**recipe.model_dump(mode="json"), "others": others}
 
 
 def rule_of(recipe: Recipe) -> Rule:

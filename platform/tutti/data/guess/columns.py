@@ -263,7 +263,7 @@ def _of_choices(train: Columns, test: Columns | None, sample: Columns) -> Guess 
     shown = [name for name in train if name not in {*known, answer} and are_texts(name, train[name])][:2]
     if answer is None or not shown:
         return None
-    columns = {**({"id": ids[0]} if ids else {}), **dict(zip(("text", "text_b"), shown, strict=False))}
+    columns: dict[str, Any] = {**({"id": ids[0]} if ids else {}), **dict(zip(("text", "text_b"), shown, strict=False))}
     columns |= {"choices": lists[0] if lists else several, "label": answer}
     ranked = any(len(text.split()) == 3 for cells in [*sample.values()][1:2] for text in texts(cells)[:1])
     group = _group(train, [name for name in train if name not in {*known, answer, *shown}])

@@ -89,8 +89,8 @@ class TaskVote:
         """
         members = 1 if self.ensemble is None else len(self.ensemble.voters)
         votes = np.zeros((members, *predictions[0].shape), dtype=predictions[0].dtype)
-        for member, own in self.of_members(predictions).items():
-            votes[member] = own
+        for member, outputs in self.of_members(predictions).items():
+            votes[member] = outputs
         combined = votes[0] if self.ensemble is None else self.ensemble.combine(votes)
         id_column = pa.array(list(ids), pa.string())
         kind, names = self.task.kind, self.task.names
