@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,7 @@ from tutti.data.prepared import (
     write_rows,
 )
 from tutti.data.row_weights import row_weights
+from tutti.data.several_files import at_most, join_files
 from tutti.data.several_labels import several_labels
 from tutti.data.soft_targets import is_soft, soft_classes, with_targets
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
@@ -37,13 +38,15 @@ from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.choice import letters
 from tutti.tasks.kinds.columns import in_frame, of_frame
 from tutti.tasks.layouts.candidates import form_notices, most_of
-from tutti.tasks.layouts.protocol import Layout
+from tutti.tasks.layouts.protocol import FileLayout, Layout
+from tutti.tasks.layouts.reading import own_ids
 from tutti.tasks.layouts.table import ANSWERS, Table
 from tutti.tasks.metrics import METRICS, check_fits, ship
 from tutti.tasks.scorer import Scorer, metric_of
 from tutti.tasks.task import Task
 
 _SHOWN = 5  # labels in a message
+_ALL = 2**40  # rows of one block
 _MOST_ROWS_LOOKED_AT = 1_000_000  # in search of a column of groups
 
 
@@ -133,7 +136,10 @@ def _with_tests(existing: Prepared, specs: Sequence[TaskSpec], sources: Mapping[
     """The study's data with the test sets that were added since; what was prepared stays as it is."""
     parts, notices = {task: dict(own) for task, own in existing.parts.items()}, []
     added = [(spec, part) for spec in specs for part in _added_tests(existing, spec.name, sources)]
-    frames = for_all({f"{spec.name}/{part}": (spec, part) for spec, part in added}, lambda each: _read_test(*each))
+    frames = for_all(
+        {f"{spec.name}/{part}": (spec, part) for spec, part in added},
+        lambda each: _read(each[0], *_sources(each[0])[each[1]]),
+    )
     for spec, part in added:
         parts[spec.name][part] = write_rows(frames[f"{spec.name}/{part}"], existing.folder, spec.name, part)
         if note := numbering_note(spec.layout, spec.sources[part]):
@@ -150,15 +156,14 @@ def _added_tests(existing: Prepared, task: str, sources: Mapping[str, Any]) -> l
     return [part for part in sources[task] if part.startswith("test") and part not in known]
 
 
-def _read_test(spec: TaskSpec, part: str) -> pd.DataFrame:
-    return _read(spec, *_sources(spec)[part])
-
-
 def _sources(spec: TaskSpec) -> dict[str, tuple[str, Layout, str]]:
     """Part, or ``extraN``, to its name, the layout that reads it and its source."""
     sources = {part: (spec.layout, source) for part, source in spec.sources.items()}
-    if isinstance(spec.layout, Table) and "validation" in sources:  # its rows are not trained on
-        sources["validation"] = replace(spec.layout, weight=None), spec.sources["validation"]
+    for part, source in spec.sources.items():
+        if isinstance(spec.layout, Table) and part.startswith(
+            ("validation", REPORTED)
+        ):  # whose rows are not trained on
+            sources[part] = replace(spec.layout, weight=None), source
     sources |= {REPORTED + name: (layout, source) for name, (source, layout) in spec.report_sets.items()}
     sources |= {f"extra{n}": (extra.layout, str(extra.path)) for n, extra in enumerate(spec.extra_train)}
     return {part: (part, *own) for part, own in sources.items()}
@@ -184,7 +189,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "extra_train weights": [extra.weight for extra in spec.extra_train],
         "cleaning": spec.cleaning.model_dump(),
         "generation": spec.generation and asdict(spec.generation),
-        "samples": [spec.max_train_samples, spec.max_eval_samples],
+        "samples": [spec.max_train_samples, spec.max_eval_samples, *filter(None, [spec.max_rows])],
     }
 
 
@@ -219,14 +224,12 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     answers = parts["train"].attrs.get(ANSWERS)
     for part, layout, source in _sources(spec).values():
         notices += form_notices(layout.origin(source), parts[part].attrs.get(ANSWERS))
+    join_files(parts)
     soft = {str(extra.path): soft_classes(parts[f"extra{n}"]) for n, extra in enumerate(spec.extra_train)}
     train = _join_train(spec, parts)
     if spec.cleaning.duplicates:
         train = drop_duplicates(train)
     kind, held_out = spec.kind, parts.pop("validation", None)
-    for name in [name for name in parts if name.startswith(REPORTED)]:
-        questions = in_frame(parts[name], kind.parse(parts[name]["label"].tolist(), ()))
-        parts[name] = questions if "group" in questions else questions.assign(group="")
     cells = train["label"][~is_soft(train)]
     names = kind.names_of(cells, spec.order or spec.layout.class_order(spec.sources["train"]))
     if kind.exchangeable:  # as many as any row has
@@ -240,6 +243,12 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
         notices.append(f"{spec.name}: {notice}")
     train = with_targets(train, names, exclusive=kind.exclusive)
     train = in_frame(train, kind.parse(train["label"].tolist(), names))
+    for name in [name for name in parts if name.startswith(REPORTED)]:
+        if name in spec.sources:  # further validation rows
+            judged = spec.layout.origin(spec.sources[name]), parts[name]["label"].tolist()
+            _check_labels(spec, replace(_label_cells(spec, train, None), validation=judged), names, {})
+        labelled = in_frame(parts[name], kind.parse(parts[name]["label"].tolist(), names))
+        parts[name] = labelled if "group" in labelled else labelled.assign(group="")
     if held_out is not None:
         held_out = in_frame(held_out, kind.parse(held_out["label"].tolist(), names))
         notices += _leak_notices(spec, train[~train["extra"]], held_out)
@@ -337,8 +346,14 @@ def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:
     """The cleaned rows of one source, with the source's labels, or with float32 labels for a regression."""
-    labelled = part in ("train", "validation") or part.startswith(("extra", REPORTED))
-    rows = clean_rows(layout.read(source, labelled=labelled, check=spec.kind.cell_fault), spec.cleaning)
+    labelled = part == "validation" or part.startswith(("train", "extra", REPORTED))
+    if part.startswith("unlabeled") and spec.plain_files:  # whose ids need not be unique
+        named = layout.with_ids(source) if isinstance(layout, Table) else layout
+        rows = pd.concat(cast(FileLayout, named).blocks(source, rows=_ALL), ignore_index=True)
+        rows = clean_rows(rows.assign(id=own_ids(rows["id"].tolist())), spec.cleaning)
+    else:
+        rows = clean_rows(layout.read(source, labelled=labelled, check=spec.kind.cell_fault), spec.cleaning)
+    rows = at_most(rows, spec.max_rows)
     if labelled and spec.group and not part.startswith(REPORTED):
         rows = rows.assign(group=_text_of_group(spec, rows))
     if labelled:

@@ -257,6 +257,7 @@ def chosen_members(
     Raises:
         StudyError: if the banks lack what the election needs, or a member's weights are missing.
     """
+    from tutti.data.clean import CLEANED_BY
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import weights_of
@@ -287,7 +288,7 @@ def chosen_members(
     for study_name, study in able.items():
         own = {key: place for (owner, key), place in places.items() if owner == study_name}
         cleanings = [each.config.tasks[task.name].cleaning for each in (study, first)]
-        if own and len({(each.emoji, each.emoticons, each.repeated_punctuation) for each in cleanings}) > 1:
+        if own and any(getattr(cleanings[0], key) != getattr(cleanings[1], key) for key in CLEANED_BY):
             needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
             raise StudyError(Fault(f"the study {study_name}", needed, "other steps", "leave one of the two out"))
         training |= ruled_out(study.config.training) if own else {}

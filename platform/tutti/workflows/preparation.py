@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _MENTIONED_SHARE = 0.01  # of a task's rows that reach max_length
 _LONGER = {  # what becomes of them, by long_texts
     "truncate": "are cut",
+    "only_first": "have their first text cut",
+    "tail": "keep their last tokens",
     "head_tail": "keep their first and last tokens",
     "windows": "are read in windows",
 }
