@@ -86,5 +86,5 @@ def test_every_node_has_the_token_and_asks_for_it(cluster):
 def test_files_are_limited_where_more_are_not_allowed_and_ray_starts_all_the_same(cluster):
     command = next(each for each in cluster["worker_start_ray_commands"] if "ray start" in each)
     limits = command.removeprefix(". ~/.tutti && ").partition(" && ray start")[0]
-    script = f"ulimit -Hn 5000 && {limits} && ulimit -n"
+    script = f"ulimit -Sn 4000 && ulimit -Hn 5000 && {limits} && ulimit -n"
     assert subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout == "5000\n"
