@@ -108,7 +108,15 @@ def _write(vote: Vote, out: Path | None) -> None:
         console.print(f"wrote {file}")
 
 
-def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
+def pseudo_label(
+    study: Study,
+    recipe: RecipeName = None,
+    others: With = None,
+    out: Out = None,
+    by_fold: Annotated[
+        bool, typer.Option("--by-fold", help="For a student of the same folds: of each fold by its own models.")
+    ] = False,
+) -> None:
     """Labels the unlabelled rows that the recipe chooses: one file per task, in the task's own training layout.
 
     The next study's `extra_train:` takes each file. How often labels are right is estimated by class. Exit code 1 where
@@ -116,10 +124,17 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
 
     Example: `tutti pseudo-label tnews_round --recipe examples/recipes/tnews_round.yaml`
     """
-    labels = open_study(study).pseudo_labels(recipe, others=others or ())
-    report = labels.write(out)
-    show_pseudo_labels(console, report, labels.folder)
-    if not report.files:
+    opened = open_study(study)
+    if by_fold:
+        found = opened.pseudo_labels_by_fold(recipe, others=others or ())
+    else:
+        found = [opened.pseudo_labels(recipe, others=others or ())]
+    files = 0
+    for labels in found:
+        report = labels.write(out / labels.folder.name if out and by_fold else out)
+        show_pseudo_labels(console, report, labels.folder)
+        files += len(report.files)
+    if not files:
         raise typer.Exit(1)
 
 
