@@ -58,12 +58,16 @@ def trials(
     console.print(summary(records, total=config.search.trials, best=best))
 
 
-def ui(study: Study, port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0) -> None:
-    """Starts the MLflow UI on 127.0.0.1 on a study's tracking store and prints the address. Ctrl-C ends it.
+def ui(
+    study: Study,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
+) -> None:
+    """Starts the MLflow UI on 127.0.0.1 on a study's tracking store and opens it in the browser. Ctrl-C ends it.
 
     Example: `tutti ui glue_trio`
     """
-    open_study(study).ui(port=port)
+    open_study(study).ui(port=port, browser=not no_browser)
 
 
 def doctor(
