@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, parse_study
@@ -133,7 +133,8 @@ def _plan(base: _Base, current: Round, place: RoundFolder, *, trials: int | None
     console = base.study.console
     console.rule(f"Round {current.number}: pseudo-labels of {' and '.join(current.teachers)}")
     studies, latest = base.voting(current.teachers[1:]), current.teachers[-1]
-    given = {"rows_of": latest, "recipe": base.recipe, "recipe_name": current.recipe, "out": place.labels}
+    given: dict[str, Any] = {"rows_of": latest, "recipe": base.recipe, "out": place.labels}
+    given["recipe_name"] = current.recipe
     folded = bool(base.study.config.split.folds)
     if folded:  # a fold's student learns what models say that never saw its rows
         found = pseudo.make_pseudo_labels_by_fold(studies, **given)
