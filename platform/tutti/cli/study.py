@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -173,6 +173,9 @@ def predict(
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", metavar="DIR", help="One checkpoint alone, such as a soup.")
     ] = None,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="With the members that `tutti refit` trained on all rows.")
+    ] = False,
 ) -> None:
     """Predicts new rows with the members of an ensemble: id, label, confidence and each class's probability, in order.
 
@@ -186,7 +189,7 @@ def predict(
     """
     later = [*(inputs or ()), *(more or ())]
     if checkpoint:
-        check_left_out({"--recipe": recipe, "--with": others}, beside="--checkpoint")
+        check_left_out({"--recipe": recipe, "--with": others, "--refit": refit}, beside="--checkpoint")
     if later:
         check_left_out({"--input": file, "--task": task, "--checkpoint": checkpoint}, beside="--inputs")
     else:
@@ -195,12 +198,13 @@ def predict(
         raise StudyError(Fault("--out", "name what is written", "none", "add --out " + ("DIR" if later else "FILE")))
     if out is not None and not (file or later):
         raise StudyError(Fault("--out", "be given with rows to predict", "none", "add --input or --inputs"))
+    given: dict[str, Any] = {"recipe": recipe, "others": others or (), "refit": refit}
     with interruptible(lambda _: "Interrupted; run the same command again to continue."):
         opened = open_study(study)
         if file and out:
-            opened.predict(file, out, task=task, recipe=recipe, others=others or (), checkpoint=checkpoint)
+            opened.predict(file, out, task=task, checkpoint=checkpoint, **given)
         elif out:
-            vote = opened.predict_tests(later, recipe=recipe, others=others or (), submission=submission or ())
+            vote = opened.predict_tests(later, submission=submission or (), **given)
             _write(vote, out)
         else:
             for key, sets in opened.fill_bank(recipe).items():
