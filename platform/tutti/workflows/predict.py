@@ -317,7 +317,7 @@ def chosen_members(
 def _single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predictors:
     import numpy as np
 
-    from tutti.modeling.checkpoint import read_metadata
+    from tutti.modeling.checkpoint import METADATA, read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import check_predicts
     from tutti.outputs.submission.predictions import TaskVote
@@ -325,12 +325,15 @@ def _single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predic
     checkpoint, config, folder = checkpoint.absolute(), study.config, study.folder
     example = folder.trial("t0000").fold(0) if config.split.folds else folder.trial("t0000")
     remedy = f"name the folder of a checkpoint, such as {example.best}"
-    check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
-    metadata = read_metadata(checkpoint)
+    # A soup of trials with folds has a model for each fold, of which the mean predicts.
+    folders = sorted(path for path in checkpoint.glob("fold-*") if (path / METADATA).is_file()) or [checkpoint]
+    for each in folders:
+        check_predicts(each, [task], what="--checkpoint", remedy=remedy)
+    metadata = read_metadata(folders[0])
     fitted = metadata.decisions.get(task.name)
-    vote = TaskVote(task, {0: [0]}, decision=None if fitted is None else np.array(fitted))
-    alone = Checkpoint(checkpoint, metadata.limit)
-    return Predictors(f"the checkpoint {checkpoint}", [alone], vote, {}, config.training)
+    vote = TaskVote(task, {0: range(len(folders))}, decision=None if fitted is None else np.array(fitted))
+    checkpoints = [Checkpoint(each, metadata.limit) for each in folders]
+    return Predictors(f"the checkpoint {checkpoint}", checkpoints, vote, {}, config.training)
 
 
 def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
