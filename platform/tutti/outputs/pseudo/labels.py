@@ -232,7 +232,7 @@ def _labelled(
         rule = f"be the {len(voted.ids)} rows that the study's trials read, in the same order"
         remedy = "restore the study's folder `data`, or run a new study"
         raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(pool.rows)} rows, others", remedy))
-    eligible = _with_texts(pool.rows) & ~pool.seen
+    eligible = _with_texts(pool.rows) & (~pool.seen | labelling.known_rows)
     kind = task.kind
     if not kind.probabilistic:
         agreement = None
