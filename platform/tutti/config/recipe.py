@@ -22,7 +22,7 @@ class Members(Strict):
 
     ``filter`` is an MLflow search filter on tags and parameters, as in the search field above MLflow's table: only
     trials that it matches may vote. ``studies`` are further studies whose trials may vote too, by name, or by folder
-    relative to the current one.
+    relative to the current one. ``guests`` says whether predictions vote that are no trial's (``tutti bank import``).
     """
 
     top: Annotated[int, Field(ge=1)] | None = 5
@@ -31,6 +31,7 @@ class Members(Strict):
     diversity: Annotated[float, Field(ge=0, lt=1)] = 0.0
     filter: str | None = None
     studies: tuple[str, ...] = ()
+    guests: bool = True
 
 
 class PseudoLabels(Strict):

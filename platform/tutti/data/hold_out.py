@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
-from tutti.config.study import AnswerForm, Split
+from tutti.config.columns import AnswerForm
+from tutti.config.study import Split
 from tutti.data.clean import text_groups_of
 from tutti.data.deal import deal
 from tutti.data.faults_of_all import for_all
@@ -117,7 +118,7 @@ def hold_out(tasks: Mapping[str, TaskRows], rule: Split) -> tuple[dict[str, Task
 def _sets(tasks: Mapping[str, TaskRows]) -> dict[str, np.ndarray]:
     """By task ``(regular rows, then rows of its validation file,)``: the number of each row's connected set."""
     frames = {name: pd.concat([rows.regular, rows.validation]) for name, rows in tasks.items()}
-    return text_groups_of(frames)
+    return text_groups_of(frames, apart=[name for name, rows in tasks.items() if rows.kind.comparative])
 
 
 def _check_groups(rows: TaskRows) -> None:

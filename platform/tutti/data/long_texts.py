@@ -44,7 +44,7 @@ def inputs_of(special: np.ndarray, limit: TextLimit) -> list[np.ndarray]:
     if limit.long_texts == "windows":
         *shorter, longer = sorted(texts, key=len)
         return [np.sort(np.concatenate([added, *parts])) for parts in windows_of(longer, shorter, room, limit.stride)]
-    kept = [_ends(text, count) for text, count in zip(texts, _shares(texts, room), strict=True)]
+    kept = [ends_of(text, count) for text, count in zip(texts, _shares(texts, room), strict=True)]
     return [np.sort(np.concatenate([added, *kept]))]
 
 
@@ -56,7 +56,8 @@ def _shares(texts: list[np.ndarray], room: int) -> list[int]:
     return [first, room - first]
 
 
-def _ends(text: np.ndarray, count: int) -> np.ndarray:
+def ends_of(text: np.ndarray, count: int) -> np.ndarray:
+    """The first and the last tokens of a text, so many in all."""
     tail = count // 2 if count < len(text) else 0
     return np.concatenate([text[: count - tail], text[len(text) - tail :]])
 
@@ -88,5 +89,5 @@ def kept_of_first(encoding: Mapping[str, Any], row: int, limit: TextLimit, *, se
     room = limit.max_length - int(special.sum()) - len(rest)
     if room < 1:
         return None
-    kept = _ends(first, room) if limit.long_texts == "head_tail" else first[:room]
+    kept = ends_of(first, room) if limit.long_texts == "head_tail" else first[:room]
     return np.sort(np.concatenate([np.flatnonzero(special), kept, rest]))

@@ -24,17 +24,11 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_CJK_FONTS = (  # the first installed one draws Chinese class names
-    "Noto Sans CJK SC",
-    "Noto Sans SC",
-    "Source Han Sans SC",
-    "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei",
-    "Microsoft YaHei",
-    "PingFang SC",
-    "SimHei",
-    "Arial Unicode MS",
-)
+# the first installed one draws Chinese class names
+_CJK_FONTS = (
+    "Noto Sans CJK SC,Noto Sans SC,Source Han Sans SC,WenQuanYi Micro Hei,WenQuanYi Zen Hei,Microsoft YaHei,"
+    "PingFang SC,SimHei,Arial Unicode MS"
+).split(",")
 _COUNTED = 20  # up to this many classes, each cell shows its count
 _NAMED = 120  # up to this many classes, the axes name each one
 _LONGEST = 24  # columns of a drawn class name; a Chinese character takes two
@@ -177,9 +171,18 @@ def _f1_png(
         text = f"{true[index]} {unit}, {given[index]} given"
         axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
     axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -0.5), xlabel="F1")
-    axes.set_title(title, parse_math=False, fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    return _png(figure)
+    return _titled(figure, axes, title)
+
+
+def differences_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
+    """How much higher the value of the better text, the first of ``(rows, 2)``, is: below 0 a pair is wrong."""
+    above = decided[:, 0] - decided[:, 1]
+    figure = _figure(6.4, 3.6)
+    axes = figure.add_subplot()
+    axes.hist(above, bins=min(60, max(10, len(above) // 20)), color=_MEMBER, alpha=0.8)
+    axes.axvline(0, color=_OTHER)
+    axes.set(xlabel=f"value of the better text above the other: right in {(above > 0).mean():.1%}", ylabel="pairs")
+    return _titled(figure, axes, title)
 
 
 def places_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
@@ -195,9 +198,7 @@ def places_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], ti
         text = f"{rows[place]} right, {chosen[place]} chosen"
         axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
     axes.set(xlim=(0, 1), ylim=(len(names) - 0.5, -0.5), xlabel="chosen where it is right")
-    axes.set_title(title, parse_math=False, fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    return _png(figure)
+    return _titled(figure, axes, title)
 
 
 def predictions_png(kind: Kind, labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
@@ -208,9 +209,11 @@ def predictions_png(kind: Kind, labels: np.ndarray, decided: np.ndarray, names: 
 _PICTURES: Mapping[str, Callable[[np.ndarray, np.ndarray, Sequence[str], str], bytes]] = {
     "confusion_matrix": confusion_matrix_png,
     "predicted_and_true": scatter_png,
+    "differences": differences_png,
     "lengths": lengths_png,
     "scores_by_label": labels_png,
     "scores_by_type": entities_png,
+    "confusions_of_units": lambda labels, decided, *own: confusion_matrix_png(labels[labels >= 0], decided[labels >= 0], *own),
     "right_by_place": places_png,
 }
 
@@ -365,6 +368,12 @@ def _figure(width: float, height: float) -> Any:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def _titled(figure: Any, axes: Any, title: str) -> bytes:
+    axes.set_title(title, parse_math=False, fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    return _png(figure)
 
 
 def _png(figure: Any) -> bytes:

@@ -279,7 +279,12 @@ def formats_of(config: StudyConfig, prepared: Prepared, recipe: Recipe) -> Forma
         for task in prepared.tasks
         if task.kind.exchangeable and task.name in tested
     }
-    return Formats(recipe.submission.format, templates, kinds, separators, choices)
+    texts = {
+        task.name: {part: prepared.rows(task.name, part)["text"].tolist() for part in tested[task.name].test_sets()}
+        for task in prepared.tasks
+        if task.kind.spans == "one" and task.name in tested
+    }
+    return Formats(recipe.submission.format, templates, kinds, separators, choices, texts)
 
 
 def _other_ids(config: StudyConfig, prepared: Prepared, templates: Mapping[str, Path]) -> Iterator[Fault]:

@@ -15,6 +15,7 @@ import numpy as np
 from tutti.bank.electorate import Checkpoints
 from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
+from tutti.outputs.election.answers import answers_note
 from tutti.outputs.election.card import FOLDED, PICTURE, RELIABILITY, Card, Graded, Single
 from tutti.outputs.election.grade import grade
 from tutti.outputs.election.members import Election, Rule, elect, votes
@@ -129,6 +130,7 @@ def vote(
         rows={name: {part: len(ids) for part, ids in parts.items()} for name, parts in test_ids.items()},
         notes=(
             *(f"Task {task.name} has no test file." for task in tasks if not test_ids.get(task.name)),
+            *(note for task in tasks for note in answers_note(task, election.tasks[task.name], validation[task.name])),
             *(note for task in tasks for part in test_ids.get(task.name, {}) for note in submission.notes(task, part)),
             *(_lacking(files[part]) for part in files if lacking(files[part])),
         ),
@@ -145,6 +147,12 @@ def vote(
             place, _ = submission.place(task, part)
             content = written_texts(bank, task, part, election.tasks[task.name], inputs)
             texts.setdefault(place, {})[f"{task.name}.predictions.jsonl"] = content
+        if task.kind.spans == "one":
+            for part, (ids, labels) in items.get(task.name, {}).items():
+                place, _ = submission.place(task, part)
+                pieces = dict(zip(ids, submission.pieces(task, part, labels), strict=True))
+                content = json.dumps(pieces, ensure_ascii=False, indent=1).encode()
+                texts.setdefault(place, {})[f"{task.name}.answers.json"] = content
         for part, write in (tagged or {}).get(task.name, {}).items():
             place, _ = submission.place(task, part)
             elected = election.tasks[task.name]

@@ -145,16 +145,19 @@ def label(
         task
         for task in tasks
         if task.name in pools and (labelling.select == "all" or task.kind.probabilistic or task.kind.generative)
+        if not task.kind.comparative  # values of single texts are no pairs, and their order is what members know already
     ]
     numbers = [task.name for task in tasks if task.name in pools and task not in labellable]
+    compared = [task.name for task in tasks if task.kind.comparative]
     if labelling.labels == "soft" and (tagged := [task.name for task in labellable if task.kind.sequential]):
         fitting = f"be hard with tasks of tags, whose files have a tag for each word: {', '.join(tagged)}"
         raise StudyError(Fault("pseudo_labels.labels", fitting, "soft", "set it to hard"))
     if not labellable:
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
-        if numbers:
+        if {*numbers} - {*compared}:
             remedy = f"set `select: all` in the recipe, or {remedy}"
-        got = f"none but {', '.join(numbers)}, whose labels are numbers" if numbers else "none"
+        what = "pairs, which values of texts are not" if {*numbers} <= {*compared} else "numbers"
+        got = f"none but {', '.join(numbers)}, whose labels are {what}" if numbers else "none"
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [PART] for task in labellable}
     election = elect(

@@ -19,6 +19,7 @@ from tutti.outputs.submission.formats.csv import Csv
 from tutti.outputs.submission.formats.filling import filling_of_candidates
 from tutti.outputs.submission.formats.glue import Glue, official, plain, spelled
 from tutti.outputs.submission.formats.protocol import Item, SubmissionFormat
+from tutti.tasks.layouts.tags import piece_of
 from tutti.tasks.number_text import shortest
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Formats:
         glue_tasks: by task that writes a file in the format ``glue``, the GLUE task that it is, whose official name the
             file has.
         separators: by task whose files have several labels in one cell, what stands between them.
+        texts: by task with at most one span of each row, and test part, the text of each row.
         choices: by task whose rows have candidates, and test part, the candidates of each row.
     """
 
@@ -47,6 +49,7 @@ class Formats:
     glue_tasks: Mapping[str, str] = field(default_factory=dict)
     separators: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, Mapping[str, Sequence[Sequence[str]]]] = field(default_factory=dict)
+    texts: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
 
     def check(self, test_ids: TestIds, tasks: Sequence[Task]) -> None:
         """Checks that each template belongs to a test file and has its rows, and no labels of another task, and that
@@ -133,6 +136,8 @@ class Formats:
     def render(self, task: Task, part: str, ids: Sequence[str], items: Sequence[Item]) -> bytes:
         """The content of the file of one part of one task; raises SubmissionError as the format does."""
         form = self.of(task, part)
+        if task.kind.spans == "one":
+            items = self.pieces(task, part, items)
         if task.kind.exchangeable and not isinstance(form, Glue):
             sampled = form.filling(task) if isinstance(form, Csv) and form.order is not None else None
             filling = sampled or filling_of_candidates(task)
@@ -145,6 +150,11 @@ class Formats:
         elif isinstance(form, Csv) and task.kind.exclusive and len(task.names) == 2:
             items = [{task.names[1]: item[task.names[1]]} if isinstance(item, Mapping) else item for item in items]
         return form.render(ids, items)
+
+    def pieces(self, task: Task, part: str, items: Sequence[Item]) -> list[str]:
+        """The pieces of the rows' texts that ``items`` mark, in a task with at most one span of each row."""
+        texts = self.texts.get(task.name, {}).get(part) or [""] * len(items)
+        return [piece_of(text, task.unit, str(item)) for text, item in zip(texts, items, strict=True)]
 
     def _kind(self, task: Task) -> str:
         """The GLUE task that names the file; the task's own name where another file would have the same one."""
