@@ -36,7 +36,9 @@ class Electorate:
         guests: whether predictions vote that are no trial's.
     """
 
-    def __init__(self, banks: Mapping[str, Bank], *, only: Mapping[str, Collection[str]] | None = None, guests: bool = True) -> None:
+    def __init__(
+        self, banks: Mapping[str, Bank], *, only: Mapping[str, Collection[str]] | None = None, guests: bool = True
+    ) -> None:
         self._banks, self._only, self._guests = dict(banks), dict(only or {}), guests
 
     def records(self) -> list[CheckpointRecord]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tutti.errors import Fault, StudyError, TaskFileError, nearest
-from tutti.tasks.kinds.columns import columns
+from tutti.tasks.kinds.values import columns
 from tutti.tasks.layouts.ids import id_text, is_id_name
 from tutti.tasks.layouts.table import column_names, table_blocks
 from tutti.tasks.number_text import parse_number, shortest
@@ -64,7 +64,9 @@ def read_outputs(file: str, task: Task, ids: Sequence[str]) -> np.ndarray:
         raise TaskFileError(Fault(file, f"have a column for each output, {', '.join(wanted)}", got, remedy))
     id_name = next((name for name in ("id", *header) if name in header and is_id_name(name)), None)
     if id_name is None:
-        raise TaskFileError(Fault(file, "have the ids of its rows", f"the columns {', '.join(header)}", "add a column id"))
+        raise TaskFileError(
+            Fault(file, "have the ids of its rows", f"the columns {', '.join(header)}", "add a column id")
+        )
     used = [name for name in found if name is not None]
     table, places, place = next(table_blocks(file, None, wanted={id_name, *used}))
     theirs = [id_text(cell) for cell in table[id_name]]
@@ -77,7 +79,9 @@ def read_outputs(file: str, task: Task, ids: Sequence[str]) -> np.ndarray:
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         got = repr(table[used[column]][row])
-        raise TaskFileError(Fault(f"{file}, {place} {places[row]}", f"have a number in {used[column]!r}", got, "correct it"))
+        raise TaskFileError(
+            Fault(f"{file}, {place} {places[row]}", f"have a number in {used[column]!r}", got, "correct it")
+        )
     index = {name: row for row, name in enumerate(theirs)}
     outputs = cells[[index[name] for name in ids]]
     if of_second:
@@ -102,7 +106,7 @@ def _checked(file: str, outputs: np.ndarray, task: Task) -> np.ndarray:
 
 def _id_faults(file: str, theirs: Sequence[str], ids: Sequence[str]) -> list[Fault]:
     faults = []
-    counted = {name: 0 for name in theirs}
+    counted = dict.fromkeys(theirs, 0)
     for name in theirs:
         counted[name] += 1
     lists = (
@@ -118,4 +122,4 @@ def _id_faults(file: str, theirs: Sequence[str], ids: Sequence[str]) -> list[Fau
 
 
 def _number(cell: object) -> float:
-    return float(cell) if isinstance(cell, int | float) else parse_number(str(cell or ""))
+    return float(cell) if isinstance(cell, int | float) else float(parse_number(str(cell or "")))

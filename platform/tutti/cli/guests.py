@@ -40,9 +40,7 @@ def import_(
     opened = open_study(study)
     files = _sets(test or [], {part.partition("-")[2] for parts in opened.prepared.parts.values() for part in parts})
     given = files[""] if [*files] == [""] else files
-    record = opened.import_predictions(
-        name, validation=validation, test=given or None, unlabeled=unlabeled, task=task
-    )
+    record = opened.import_predictions(name, validation=validation, test=given or None, unlabeled=unlabeled, task=task)
     show_guest(console, record)
 
 

@@ -107,7 +107,7 @@ def objective_weight_faults(raw: Mapping[str, Any], *, what: Callable[[str], str
 
 def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault for each task whose metric does not fit what its labels are, or whose keys name two sorts of them."""
-    faults = []
+    faults: list[Fault] = []
     for name, task in tasks_of(raw).items():
         kind, metric, columns = kind_of(task), metric_of(task), task.get("columns")
         columns = columns if isinstance(columns, dict) else {}
@@ -156,7 +156,9 @@ def packing_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> lis
     space = section(raw, "search_space").get("batching")
     choices = space.get("choices") if isinstance(space, dict) else None
     set_to = {"training.batching": [section(raw, "training").get("batching")], "search_space.batching": choices}
-    rule = f"not be packed beside candidates or texts to compare, each of which is an input by itself: {', '.join(tasks)}"
+    rule = (
+        f"not be packed beside candidates or texts to compare, each of which is an input by itself: {', '.join(tasks)}"
+    )
     return [
         Fault(what(key), rule, "packed", "take it out: rows are then padded")
         for key, values in set_to.items()

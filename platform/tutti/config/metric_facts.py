@@ -12,7 +12,9 @@ from typing import Any, Literal, get_args
 
 from tutti.errors import Fault, nearest
 
-KindName = Literal["classes", "ordered", "choice", "labels", "value", "values", "preference", "text", "tokens", "span", "tags"]
+KindName = Literal[
+    "classes", "ordered", "choice", "labels", "value", "values", "preference", "text", "tokens", "span", "tags"
+]
 Needs = Literal["decisions", "probabilities", "values", "texts", "likelihood"]
 
 KIND_WORDS: Mapping[str, str] = {
@@ -206,7 +208,9 @@ def names_for(kind: str) -> tuple[str, ...]:
 def kinds_of(metric: Any) -> tuple[KindName, ...]:
     """The kinds of tasks that a metric of a raw study file fits, a name or a mapping; all for what is neither."""
     if isinstance(metric, Mapping):
-        by_need = dict.fromkeys(("decisions", "probabilities"), (*_RANKED, "tokens", "span", "tags")) | {"values": (*_NUMBERS, "preference")}
+        by_need = dict.fromkeys(("decisions", "probabilities"), (*_RANKED, "tokens", "span", "tags")) | {
+            "values": (*_NUMBERS, "preference")
+        }
         by_need |= {"texts": ("text",), "likelihood": ("text",)}
         return by_need.get(str(metric.get("needs")), get_args(KindName))
     known = FACTS.get(metric) if isinstance(metric, str) else None

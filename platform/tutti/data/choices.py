@@ -68,8 +68,8 @@ def encoded_texts(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of so many rows: each row's texts as inputs of their own, one after another, with ``WINDOWS``.
 
-    A text that is too long keeps its first tokens, or with ``head_tail`` its first and last ones. What stands before the
-    first separator token, a prompt, loses tokens at its beginning before what follows it loses any.
+    A text that is too long keeps its first tokens, or with ``head_tail`` its first and last ones. What stands before
+    the first separator token, a prompt, loses tokens at its beginning before what follows it loses any.
 
     Args:
         texts: columns text and, where rows have two, text_b.

@@ -19,6 +19,7 @@ from tutti.tasks.layouts.candidates import as_json, from_json
 # A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched. Nor are
 # tokens that a template may have.
 _EMOTICON = re.compile(r"\[(?!(?:SEP|CLS|MASK)\])(?=\w{0,9}[^\W\d_])(\w{1,10})\]")
+_MOST_CONNECTED, _FEW = 3, 5
 _SPACES = re.compile(r" {2,}")
 
 
@@ -72,10 +73,13 @@ def text_groups_of(tasks: Mapping[str, DataFrame], *, apart: Collection[str] = (
 
     Args:
         tasks: rows with text, text_b (pairs) and, where the study names groups, group: str, empty for a row of none.
-        apart: tasks whose rows are connected by either of their two texts; others only by both.
+        apart: tasks whose rows are connected by either of their two texts, unless almost all would be, see
+            ``can_be_apart``; those of others only by both.
     """
     counts = [len(rows) for rows in tasks.values()]
-    tasks = {name: _linked(rows, name) if name in apart else rows for name, rows in tasks.items()}
+    tasks = {
+        name: _linked(rows, name) if name in apart and can_be_apart(rows) else rows for name, rows in tasks.items()
+    }
     columns = [
         pd.DataFrame({"text": rows["text"], "text_b": rows.get("text_b", ""), "group": rows.get("group", "")})
         for rows in tasks.values()
@@ -94,6 +98,12 @@ def text_groups_of(tasks: Mapping[str, DataFrame], *, apart: Collection[str] = (
         numbers = pd.factorize(connected_components(graph, directed=False)[1][numbers])[0].astype(np.int64)
     parts = np.split(numbers, np.cumsum([len(rows) for rows in tasks.values()])[:-1])
     return {name: own[:count] for name, own, count in zip(tasks, parts, counts, strict=True)}
+
+
+def can_be_apart(rows: DataFrame) -> bool:
+    """Whether pairs that share a text can be kept together: not where that connects more than a third of all rows."""
+    numbers = text_groups_of({"": _linked(rows, "")})[""][: len(rows)]
+    return bool(np.bincount(numbers).max(initial=0) <= max(len(rows) / _MOST_CONNECTED, _FEW))
 
 
 def _linked(rows: DataFrame, task: str) -> DataFrame:

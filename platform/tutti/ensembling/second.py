@@ -10,8 +10,8 @@ import numpy as np
 
 from tutti.ensembling.nested import splits
 from tutti.errors import ConfigError, Fault
-from tutti.tasks.kinds.columns import columns
 from tutti.tasks.kinds.protocol import Kind
+from tutti.tasks.kinds.values import columns
 
 Model = Literal["linear", "boosting", "lightgbm"]
 MODELS = get_args(Model)
@@ -107,7 +107,7 @@ class SecondStage:
 
 def _lightgbm() -> Any:
     try:
-        import lightgbm
+        import lightgbm  # type: ignore[import-not-found]
     except ImportError as error:
         remedy = "install it with `pip install lightgbm`, or use `boosting`, which is of the same sort"
         raise ConfigError(Fault("the model lightgbm", "have its package installed", "none", remedy)) from error

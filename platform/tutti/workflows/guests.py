@@ -68,7 +68,8 @@ def import_predictions(
     files |= {f"test-{key}" if key else "test": Path(file) for key, file in sets.items()}
     files |= {} if unlabeled is None else {"unlabeled": Path(unlabeled)}
     _check_parts(study, own, files)
-    outputs, faults = {}, []
+    outputs: dict[str, np.ndarray] = {}
+    faults: list[Fault] = []
     for part, file in files.items():
         try:
             outputs[part] = read_outputs(str(file), own, study.prepared.ids(own.name, part).tolist())
@@ -139,9 +140,7 @@ def put_guest(
     return record
 
 
-def export_predictions(
-    study: StudyBase, key: str, out: Path | str, *, task: str | None = None
-) -> tuple[Path, ...]:
+def export_predictions(study: StudyBase, key: str, out: Path | str, *, task: str | None = None) -> tuple[Path, ...]:
     """Writes the predictions of a trial or guest as tables that ``import_predictions`` reads: one for each part.
 
     Args:

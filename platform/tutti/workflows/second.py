@@ -66,11 +66,15 @@ def second(
         remedy = nearest(model, MODELS, otherwise="name one of them")
         raise StudyError(Fault("--model", f"be one of {', '.join(MODELS)}", repr(model), remedy))
     bank, prepared = study.bank, study.prepared
-    parts = [part for part in prepared.parts[own.name] if part == "validation" or part.startswith(("test", "unlabeled"))]
+    parts = [
+        part for part in prepared.parts[own.name] if part == "validation" or part.startswith(("test", "unlabeled"))
+    ]
     records = [
         record
         for record in bank.records()
-        if own.name in record.task_scores and f"{own.name}: {SOURCE}" not in (record.source or "") and record.key != name
+        if own.name in record.task_scores
+        and f"{own.name}: {SOURCE}" not in (record.source or "")
+        and record.key != name
     ]
     if not records:
         rule, remedy = "have a trial or guest whose predictions it learns from", "wait until one has finished"
@@ -96,7 +100,7 @@ def second(
 
 
 def _numbers(spec: TaskSpec, part: str, ids: Sequence[str], names: Sequence[str]) -> np.ndarray:
-    """``(rows, columns)`` float64 of further columns of a part's table, for the rows with these ids; NaN where empty."""
+    """``(rows, columns)`` float64 of columns of a part's table, for the rows with these ids; NaN where empty."""
     from tutti.tasks.layouts.ids import id_text
     from tutti.tasks.layouts.reading import cell_text
     from tutti.tasks.layouts.table import Table, table_blocks

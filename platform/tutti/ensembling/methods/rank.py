@@ -24,8 +24,8 @@ class RankAverage:
 
     Other outputs: each one is ranked among the member's outputs for the fitted rows, and the mean rank is mapped back:
     values to the label of that rank, probabilities of labels to the mean probability of that rank. What lies outside
-    the fitted range gets the lowest or the highest. Values of compared texts are ranked together, and mapped to the mean
-    value of that rank.
+    the fitted range gets the lowest or the highest. Values of compared texts are ranked together, and mapped to the
+    mean value of that rank.
     """
 
     kind: Kind

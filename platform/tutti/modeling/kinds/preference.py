@@ -47,7 +47,7 @@ class PreferenceHead:
 
 
 class MarginHead(PreferenceHead):
-    """The loss of a pair is what its difference lacks of 1 (a hinge): pairs that are far enough apart are left alone."""
+    """The loss of a pair is what its difference lacks of 1 (a hinge): pairs far enough apart are left alone."""
 
     def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:
         return relu(1 - head[:, 0] + head[:, 1])

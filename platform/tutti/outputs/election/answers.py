@@ -33,8 +33,6 @@ def answers_note(task: Task, elected: Elected, rows: DataFrame) -> Iterator[str]
         for each in (elected.held_out.decisions[0], elected.ballot.labels)
     )
     kept = rows["answers"].tolist() if "answers" in rows else [None] * len(rows)
-    right = [
-        json.loads(each) if isinstance(each, str) else [piece] for each, piece in zip(kept, labelled, strict=True)
-    ]
+    right = [json.loads(each) if isinstance(each, str) else [piece] for each, piece in zip(kept, labelled, strict=True)]
     exact, f1 = squad_scores(given, right)
     yield f"By the rules of SQuAD, answers of {task.name} have an exact match of {exact:.4f} and an F1 of {f1:.4f}."

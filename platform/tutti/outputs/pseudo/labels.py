@@ -145,7 +145,7 @@ def label(
         task
         for task in tasks
         if task.name in pools and (labelling.select == "all" or task.kind.probabilistic or task.kind.generative)
-        if not task.kind.comparative  # values of single texts are no pairs, and their order is what members know already
+        if not task.kind.comparative  # values of texts are no pairs
     ]
     numbers = [task.name for task in tasks if task.name in pools and task not in labellable]
     compared = [task.name for task in tasks if task.kind.comparative]

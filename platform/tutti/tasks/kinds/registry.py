@@ -16,5 +16,17 @@ from tutti.tasks.kinds.text import Text
 from tutti.tasks.kinds.tokens import Tokens
 from tutti.tasks.kinds.values import Value, Values
 
-_ALL: tuple[Kind, ...] = (Classes(), Ordered(), Choice(), Labels(), Value(), Values(), Preference(), Text(), Tokens(), Span(), Tags())
+_ALL: tuple[Kind, ...] = (
+    Classes(),
+    Ordered(),
+    Choice(),
+    Labels(),
+    Value(),
+    Values(),
+    Preference(),
+    Text(),
+    Tokens(),
+    Span(),
+    Tags(),
+)
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}

@@ -54,7 +54,6 @@ class Span(Tokens):
             return "the likeliest span, always one"
         return f"the likeliest span, or none below {least:.3g}, the logarithm of how much likelier it is than none"
 
-
     def spell(self, decided: np.ndarray, names: Sequence[str]) -> list[Any]:
         """The tags of each row, as JSON: ``piece_of`` makes a piece of the text of them."""
         return self.cells(decided, names)

@@ -165,7 +165,9 @@ class Table(FileSource):
         theirs = {"id": self.id, "text": self.text, "text_b": self.text_b}
         theirs |= {candidates.PREFIX + name: name for name in self.choices}
         if labelled:
-            theirs |= {PREFIX + name: name for name in self.labels} or {"label": self.text if self.single else self.label}
+            theirs |= {PREFIX + name: name for name in self.labels} or {
+                "label": self.text if self.single else self.label
+            }
             theirs |= {"group": self.group, "fold": self.fold, "weight": self.weight}
         theirs |= {ours: column_name(template) for ours, template in self.templates().items()}
         return {ours: name for ours, name in theirs.items() if name is not None}

@@ -125,7 +125,7 @@ class Tagged(FileSource):
             tags: of O, B and I, for each unit of each row.
         """
         labels = [label for cells, _ in self._blocks(like, None) for *_, label, _ in cells if label is not None]
-        style = Style.of(labels, self._tag_names(like))
+        style = Style.of(labels, self._tag_names(like)) if self.marks else Style(marks=False)
         if self._is_of_lines(source):
             style = style if style.form == "tags" else Style()
             return ".conll", self._tagged_lines(source, tags, style, self._separator(like))
@@ -192,7 +192,9 @@ class Tagged(FileSource):
         try:
             if labelled and labels is None:
                 raise Unfit("have labels", "none", "name their column as `columns: {label: NAME}`")
-            return read_row(text, labels, unit=self.unit, labelled=labelled, names=self._tag_names(source), marks=self.marks)
+            return read_row(
+                text, labels, unit=self.unit, labelled=labelled, names=self._tag_names(source), marks=self.marks
+            )
         except Unfit as error:
             raise TaskFileError(Fault(f"{self.origin(source)}, {unit} {place}", *error.args)) from error
 

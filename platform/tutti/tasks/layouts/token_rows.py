@@ -47,7 +47,13 @@ class Read:
 
 
 def read_row(
-    text_cell: Any, label_cell: Any, *, unit: str, labelled: bool, names: Sequence[str] | None = None, marks: bool = True
+    text_cell: Any,
+    label_cell: Any,
+    *,
+    unit: str,
+    labelled: bool,
+    names: Sequence[str] | None = None,
+    marks: bool = True,
 ) -> Read:
     """The row of a cell with a text or a list of words, and one with its labels.
 
@@ -62,7 +68,7 @@ def read_row(
     if not labelled:
         return Read(text)
     units, labels = spans_of(text, unit), _decoded(label_cell)
-    if isinstance(labels, str) and (unit != "piece" or are_tags(labels.split())):
+    if isinstance(labels, str) and (unit != "piece" or not marks or are_tags(labels.split())):
         labels = labels.split()
     if form_of(labels) == "tags":
         if len(labels) != len(units):
@@ -74,7 +80,9 @@ def read_row(
         plain = plain_tags(tags)
         return Read(text, plain, Counter({"misplaced": misplaced(tags, plain)}))
     if not marks:
-        raise Unfit("have a tag for each word", _shown(labels), "leave `spans: none` out, or name the column of the tags")
+        raise Unfit(
+            "have a tag for each word", _shown(labels), "leave `spans: none` out, or name the column of the tags"
+        )
     spans = _spans(labels, text)
     try:
         marked, odd = tags_of_spans(units, spans, len(text))
@@ -198,6 +206,7 @@ class Style:
         typed: whether tags have types.
         keys: of objects: those of start, end and type.
         listed: of objects: whether the type is a list of one.
+        marks: whether tags mark spans; otherwise they are written as they are.
     """
 
     form: Form = "tags"
@@ -205,6 +214,7 @@ class Style:
     typed: bool = True
     keys: tuple[str, str, str] = ("start", "end", "label")
     listed: bool = False
+    marks: bool = True
 
     @classmethod
     def of(cls, rows: Sequence[Any], names: Sequence[str] | None = None) -> Style:
@@ -226,7 +236,9 @@ class Style:
         return cls(form=form, keys=(keys[0], keys[1], keys[2]), listed=isinstance(one.get(keys[2]), list))
 
     def written(self, text: str, unit: str, tags: Sequence[str]) -> Any:
-        """A row's labels, from tags of O, B and I; from such as mark no spans, if its scheme is none, as they are."""
+        """A row's labels, from tags of O, B and I, or from tags that mark no spans."""
+        if not self.marks:
+            return list(tags)
         if self.form == "tags":
             return in_scheme(tags, self.scheme, types=self.typed)
         units: np.ndarray = spans_of(text, unit)

@@ -124,7 +124,11 @@ def _idle_by_keys(study: StudyConfig, full: str, value: Any) -> str | None:
         return "after the last epoch"
     if name == "loss_balancing" and value == "dynamic" and longest <= 2:
         return "before the third epoch"
-    if name == "long_texts" and value == "windows" and {task.kind for task in study.tasks.values()} <= {"choice", "preference"}:
+    if (
+        name == "long_texts"
+        and value == "windows"
+        and {task.kind for task in study.tasks.values()} <= {"choice", "preference"}
+    ):
         return "with candidates, of which the context of each is cut, and with texts that are compared, which are cut"
     if name == "swa_epochs" and value == 1:
         return "as the mean over a single epoch"
