@@ -190,7 +190,7 @@ def noisy(kind: str, truth: np.ndarray, outputs: int, rng: np.random.Generator) 
     if kind == "text":
         return np.where(rng.random(len(truth)) < 0.3, rng.permutation(truth), truth)
     if kind == "preference":
-        return (rng.normal(size=(len(truth), 2)) + [1, 0]).astype(np.float32)
+        return rng.normal([1, 0], size=(len(truth), 2)).astype(np.float32)
     if kind in ("value", "values"):
         return (np.nan_to_num(truth) + rng.normal(0, 0.6, truth.shape)).astype(np.float32)
     if kind == "labels":

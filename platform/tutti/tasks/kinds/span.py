@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tutti.tasks.kinds.entities import ABSENT, Entities, entities_of
+from tutti.tasks.kinds.entities import ABSENT, Entities, entities_of, types_of
 from tutti.tasks.kinds.protocol import Tuner
 from tutti.tasks.kinds.tokens import Tokens
 
@@ -30,6 +30,9 @@ class Span(Tokens):
     name: ClassVar[str] = "span"
     spans: ClassVar[str] = "one"
     tuned_alone: ClassVar[bool] = True
+
+    def describe(self, names: Sequence[str], *, most: int = 0) -> str:
+        return f"at most one span of {', '.join(types_of(names)) if most else len(types_of(names))} in each row"
 
     def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
         flat = outputs.reshape(-1, *outputs.shape[-2:])
