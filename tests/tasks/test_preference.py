@@ -72,7 +72,7 @@ def test_equal_values_count_half_for_the_accuracy_of_pairs():
 @pytest.mark.parametrize("name", [name for name, entry in METHODS.items() if entry.values])
 def test_the_unit_and_the_zero_of_a_members_values_do_not_matter_for_the_vote(name):
     rng = np.random.default_rng(0)
-    votes = (rng.normal(size=(3, 60, 2)) + [1, 0]).astype(np.float32)
+    votes = rng.normal([1, 0], size=(3, 60, 2)).astype(np.float32)
     new = rng.normal(size=(3, 20, 2)).astype(np.float32)
     new[:, 10:, 1] = np.nan  # single texts
     labels, method = np.zeros(60, dtype=np.int64), method_of(name, Scorer.of(TASK))
@@ -87,7 +87,7 @@ def test_the_unit_and_the_zero_of_a_members_values_do_not_matter_for_the_vote(na
 
 def test_stacking_gives_the_member_that_is_right_more_weight():
     rng = np.random.default_rng(0)
-    good, poor = rng.normal(size=(400, 2)) + [2, 0], rng.normal(size=(400, 2)) + [0.1, 0]
+    good, poor = rng.normal([2, 0], size=(400, 2)), rng.normal([0.1, 0], size=(400, 2))
     votes, labels = np.stack([good, 30 * poor]).astype(np.float32), np.zeros(400, dtype=np.int64)
     for name in ("stacking", "greedy"):
         weights = method_of(name, Scorer.of(TASK)).fit(votes, labels).weights

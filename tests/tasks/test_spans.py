@@ -1,4 +1,4 @@
-"""At most one span of a row: the best of all, none below a tuned threshold, and answers scored as SQuAD's script does."""
+"""At most one span of a row: the best of all, none below a threshold, and answers scored as by SQuAD's script."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def judge(
     mean = float(np.mean([score(labels, of_repeat) for of_repeat in decisions]))
     rows = first[order[begins]].tolist() if mistaken else []
     one_row = _change_by_a_row(decisions[0], labels, rows, counts / count, score=score) * len(labels) / count
-    of_order = not score.decides and (score.scale_free and kind.exclusive or kind.comparative)
+    of_order = not score.decides and ((score.scale_free and kind.exclusive) or kind.comparative)
     return Judged(mean, resampled, one_row, least=_EXTRA_WRONG**0.5 / count if of_order else 0.0)
 
 
