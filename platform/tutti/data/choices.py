@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tutti.data.long_texts import ends_of, kept_of_first
+from tutti.data.long_texts import cut, kept_of_first
 from tutti.data.special_tokens import BETWEEN, joins_pairs, separated, separator
 from tutti.errors import Fault, TaskFileError
 from tutti.records import TextLimit
@@ -103,7 +103,7 @@ def _kept(encoding: Any, number: int, limit: TextLimit, tokenizer: Any) -> np.nd
     between = tokenizer.convert_tokens_to_ids(separator(tokenizer))
     prompt = int((np.array(encoding["input_ids"][number])[own] == between).argmax())  # 0 without one
     own = own[min(prompt, len(own) - room) :]
-    kept = ends_of(own, room) if limit.long_texts == "head_tail" else own[:room]
+    kept = cut(own, room, limit.long_texts)
     return np.sort(np.concatenate([np.flatnonzero(special), kept]))
 
 

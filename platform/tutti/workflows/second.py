@@ -14,6 +14,7 @@ from tutti.workflows.guests import put_guest
 if TYPE_CHECKING:
     from tutti.records import CheckpointRecord
     from tutti.tasks.build import TaskSpec
+    from tutti.tasks.layouts.table import Table
 
 SOURCE = "second stage"
 """Begins the source of guests that are second-stage models, which take no part in another one."""
@@ -67,7 +68,9 @@ def second(
         raise StudyError(Fault("--model", f"be one of {', '.join(MODELS)}", repr(model), remedy))
     bank, prepared = study.bank, study.prepared
     parts = [
-        part for part in prepared.parts[own.name] if part == "validation" or part.startswith(("test", "unlabeled"))
+        part
+        for part in prepared.parts[own.name]
+        if part == "validation" or (part.startswith("test") or part == "unlabeled")
     ]
     records = [
         record
@@ -100,36 +103,48 @@ def second(
 
 
 def _numbers(spec: TaskSpec, part: str, ids: Sequence[str], names: Sequence[str]) -> np.ndarray:
-    """``(rows, columns)`` float64 of columns of a part's table, for the rows with these ids; NaN where empty."""
-    from tutti.tasks.layouts.ids import id_text
-    from tutti.tasks.layouts.reading import cell_text
-    from tutti.tasks.layouts.table import Table, table_blocks
-    from tutti.tasks.number_text import parse_number
+    """``(rows, columns)`` float64 of columns of a part's tables, for the rows with these ids; NaN where empty."""
+    from tutti.tasks.layouts.reading import own_ids
+    from tutti.tasks.layouts.table import Table
 
     if not names:
         return np.empty((len(ids), 0))
     if not isinstance(spec.layout, Table):
         got, remedy = "another", "leave --columns out"
         raise StudyError(Fault(f"the task {spec.name}", "have the layout table, whose columns are named", got, remedy))
-    labelled = part == "validation"
-    source = spec.sources[part if part in spec.sources else "train"]
-    layout = spec.layout if labelled else spec.layout.with_ids(source)
+    first = part if part in spec.sources else "train"  # of which rows were held out
+    several = [f"{first}-{place}" for place in range(1, len(spec.sources))]
+    files = [spec.sources[each] for each in (first, *several) if each in spec.sources]
+    tables = [_of_file(spec.layout, file, names, labelled=first in ("train", "validation")) for file in files]
+    theirs, values = own_ids([name for own, _ in tables for name in own]), np.concatenate([each for _, each in tables])
+    index = {name: row for row, name in enumerate(theirs)}
+    if lost := [name for name in ids if name not in index]:
+        got = f"none for {counted(len(lost), 'row')}, such as {lost[0]!r}"
+        raise TaskFileError(Fault(files[0], "have the rows that the study was prepared from", got, "restore the file"))
+    return values[[index[name] for name in ids]]
+
+
+def _of_file(layout: Table, file: str, names: Sequence[str], *, labelled: bool) -> tuple[list[str], np.ndarray]:
+    """The ids of a table, and columns of numbers ``(rows, columns)``."""
+    from tutti.tasks.layouts.ids import id_text
+    from tutti.tasks.layouts.reading import cell_text, own_ids
+    from tutti.tasks.layouts.table import table_blocks
+    from tutti.tasks.number_text import parse_number
+
+    layout = layout if labelled else layout.with_ids(file)
     known = layout.wanted(layout.names(labelled=labelled))
-    table, places, place = next(table_blocks(source, None, wanted={*known, *names}))
+    table, places, place = next(table_blocks(file, None, wanted={*known, *names}))
     if missing := [name for name in names if name not in table]:
         remedy = nearest(missing[0], table, otherwise="name one of them")
-        raise TaskFileError(Fault(source, f"have the column {missing[0]!r}", f"the columns {', '.join(table)}", remedy))
-    id_name = layout.id if layout.id in table else None
-    theirs = [id_text(cell) for cell in table[id_name]] if id_name else [str(row) for row in range(len(places))]
+        raise TaskFileError(Fault(file, f"have the column {missing[0]!r}", f"the columns {', '.join(table)}", remedy))
+    ids = list(map(str, range(len(places))))
+    if layout.id is not None and layout.id in table:
+        ids = [id_text(cell) for cell in table[layout.id]]
     cells = [[cell_text(cell).strip() for cell in table[name]] for name in names]
     values = np.array([[parse_number(cell) for cell in column] for column in cells], dtype=np.float64).T
     filled = np.array([[cell != "" for cell in column] for column in cells]).T
     if (odd := filled & ~np.isfinite(values)).any():
         row, column = np.argwhere(odd)[0]
-        where, got = f"{source}, {place} {places[row]}", repr(cells[column][row])
+        where, got = f"{file}, {place} {places[row]}", repr(cells[column][row])
         raise TaskFileError(Fault(where, f"have a number or nothing in {names[column]!r}", got, "name another column"))
-    index = {name: row for row, name in enumerate(theirs)}
-    if lost := [name for name in ids if name not in index]:
-        got = f"none for {counted(len(lost), 'row')}, such as {lost[0]!r}"
-        raise TaskFileError(Fault(source, "have the rows that the study was prepared from", got, "restore the file"))
-    return np.where(filled, values, np.nan)[[index[name] for name in ids]]
+    return own_ids(ids), np.where(filled, values, np.nan)
