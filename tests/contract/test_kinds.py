@@ -37,7 +37,7 @@ from tutti.outputs.report.report import vote
 from tutti.outputs.submission.predictions import TaskVote
 from tutti.records import CheckpointRecord
 from tutti.tasks.build import sample_ids_of, task_specs
-from tutti.tasks.kinds.entities import types_of
+from tutti.tasks.kinds.entities import UNKNOWN, sure_parts, types_of
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
@@ -484,6 +484,25 @@ def pseudo(study: Study, labelling: PseudoLabels):
         labelling=labelling,
         out=study.folder / "pseudo",
     )
+
+
+@pytest.mark.parametrize("kind", ["tokens", "span", "tags"])
+def test_parts_that_are_sure_enough_are_pseudo_labels_and_others_are_unknown(study_of, kind):
+    study = study_of(kind)
+    labelling = PseudoLabels(select="parts", threshold=0.7, max_drift=None)
+    (task,) = pseudo(study, labelling).tasks
+    back = trained_on(study, task.file, "hard")
+    members = [member.key for member in task.members]
+    mean = np.mean([study.bank.predictions(key, "t", "unlabeled").outputs for key in members], axis=0)
+    decision = thresholds_of_the_vote(study) if study.task.kind.tuned_alone else None
+    whole = study.task.kind.decide(mean.astype(np.float32), decision)
+    kept = sure_parts(mean, whole, 0.7, marks=kind != "tags")
+    chosen = (kept > 0 if kind != "tags" else kept >= 0).any(axis=1)
+    assert 0 < chosen.sum() == task.labelled
+    np.testing.assert_array_equal(back.labels, kept[chosen])
+    assert (kept == UNKNOWN).any()
+    with pytest.raises(StudyError, match=r"select must be of tasks with tags alone: t has none; got parts"):
+        pseudo(study_of("classes"), labelling)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import string
 import numpy as np
 import pytest
 
-from tutti.tasks.kinds.entities import ABSENT, entities_of
+from tutti.tasks.kinds.entities import ABSENT, UNKNOWN, entities_of, sure_parts
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.kinds.span import best_spans
 from tutti.tasks.layouts.tagged import Tagged
@@ -70,6 +70,13 @@ def test_no_threshold_is_better_than_the_tuned_one(metric):
     scores, _ = best_spans(outputs)
     best = max(score(np.array([each])) for each in (-np.inf, *scores, np.inf))
     assert score(tuned) == pytest.approx(best)
+
+
+def test_of_entities_all_units_are_kept_or_none():
+    probabilities = np.array([[[0.1, 0.8, 0.1], [0.2, 0.1, 0.7], [0.6, 0.3, 0.1], [0.3, 0.6, 0.1]]])
+    tags = np.array([[1, 2, 0, 1]])
+    assert sure_parts(probabilities, tags, 0.8, marks=True).tolist() == [[1, 2, UNKNOWN, UNKNOWN]]
+    assert sure_parts(probabilities, tags, 0.65, marks=False).tolist() == [[1, 2, UNKNOWN, UNKNOWN]]
 
 
 # As the rules of the script of SQuAD 2.0 say it.

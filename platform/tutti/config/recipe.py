@@ -41,14 +41,15 @@ class PseudoLabels(Strict):
         select: ``threshold`` takes rows with at least the confidence ``threshold``; ``quantile`` takes the most
             confident ``share`` of each class (class-balanced self-training, Zou et al. 2018); ``prior`` takes the most
             confident rows of each class, in total ``share`` of the candidates with the class shares of the training
-            rows, or fewer if a class has fewer rows; ``all`` takes every row.
+            rows, or fewer if a class has fewer rows; ``all`` takes every row; ``parts``, of tags, takes single words
+            and spans with at least the confidence ``threshold``, the others of their rows being unknown.
         agreement: minimum share of members that predict the label themselves, for every ``select``.
         labels: ``hard`` for the most likely class, ``soft`` for the probabilities.
         max_drift: maximum absolute difference of a class's share among the labels from its share among the training
             rows; none for no limit.
     """
 
-    select: Literal["threshold", "quantile", "prior", "all"] = "threshold"
+    select: Literal["threshold", "quantile", "prior", "all", "parts"] = "threshold"
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.99
     share: Annotated[float, Field(gt=0, le=1)] = 0.5
     agreement: Annotated[float, Field(ge=0, le=1)] = 0.0
