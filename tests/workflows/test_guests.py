@@ -84,6 +84,20 @@ def test_a_guest_votes_in_its_task_and_is_a_run_of_the_study(study, files, place
     assert len(run.data.params["mood/validation_sha256"]) == 64
 
 
+def test_a_submission_from_python_follows_its_sample(study, place):
+    ids = [str(row) for row in study.prepared.ids("mood", "test")]
+    sample = "Id,calm,glad,sad\n" + "".join(f"{row},0.3,0.3,0.4\n" for row in reversed(ids))
+    (place / "sample.csv").write_text(sample)
+    (place / "like.yaml").write_text(f"submission: {{format: csv, templates: {{mood: {place / 'sample.csv'}}}}}\n")
+    vote = study.ensemble(str(place / "like.yaml"))
+    table = vote.submission("mood")
+    assert table.columns.tolist() == ["Id", "calm", "glad", "sad"]
+    assert table["Id"].tolist() == ids[::-1]
+    vote.write(place / "like")
+    written = list(csv.reader((place / "like" / "mood.csv").open(newline="")))
+    assert written == [table.columns.tolist(), *(list(map(str, row)) for row in table.itertuples(index=False))]
+
+
 WRONG = {
     "a row is missing": (lambda rows: rows[:-1], r"must have all rows of the study; got 1 missing"),
     "a row is twice": (lambda rows: [*rows, rows[1]], r"must have each id once; got 1 again"),

@@ -79,7 +79,8 @@ class Vote:
         return {task.task: task.members for task in self.card.tasks}
 
     def submission(self, task: str, part: str = "test") -> DataFrame:
-        """The submission of one test file in its order: id and label, or id and what the file has for each label.
+        """The submission of one test file: id and label, or id and what the file has for each label, in its order; with
+        a sample its columns, in the sample's order.
 
         Args:
             part: ``test-NAME`` for one of several test sets.
@@ -93,9 +94,7 @@ class Vote:
             remedy = nearest(task, self._voted.items, otherwise="name one of them")
             rule = f"be one of a test file: {', '.join(have) or 'the study has none'}"
             raise StudyError(Fault("the submission", rule, f"{task}/{part}", remedy))
-        ids, labels = items[part]
-        rows = [dict(label) if isinstance(label, Mapping) else {"label": label} for label in labels]
-        return DataFrame([{"id": row, **cells} for row, cells in zip(ids, rows, strict=True)])
+        return DataFrame(items[part])
 
     def write(self, folder: Path | str | None = None) -> list[Path]:
         """Writes submission files, a zip of them, the card and its pictures; returns the files.

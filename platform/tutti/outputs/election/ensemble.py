@@ -47,13 +47,13 @@ class Voted:
 
     Attributes:
         card: without files.
-        items: by task and test part, the ids and what the submission says of each row.
+        items: by task and test part, the rows of the submission by the names of its columns.
         files: the submission files, by part and name.
         texts: of tasks of texts, what was written with its log-probability, by part and file name.
     """
 
     card: Card
-    items: Mapping[str, Mapping[str, tuple[list[str], Sequence[Item]]]]
+    items: Mapping[str, Mapping[str, list[dict[str, Any]]]]
     files: Files
     texts: Files
 
@@ -155,7 +155,7 @@ def vote(
         if task.kind.spans == "one":
             for part, (ids, labels) in items.get(task.name, {}).items():
                 place, _ = submission.place(task, part)
-                pieces = dict(zip(ids, submission.pieces(task, part, labels), strict=True))
+                pieces = dict(zip(ids, submission.filled(task, part, labels), strict=True))
                 content = json.dumps(pieces, ensure_ascii=False, indent=1).encode()
                 texts.setdefault(place, {})[f"{task.name}.answers.json"] = content
         for part, write in (tagged or {}).get(task.name, {}).items():
@@ -164,7 +164,12 @@ def vote(
             decided = elected.ensemble.decide(votes(bank, task=task, part=part, elected=elected).combined)
             suffix, content = write([json.loads(cell) for cell in task.kind.cells(decided, task.names)])
             texts.setdefault(place, {})[f"{task.name}.tagged{suffix}"] = content
-    return Voted(replace(card, recipe_keys=recipe_keys or {}), items, files, texts)
+    shown = {
+        task.name: {part: submission.shown(task, part, *each) for part, each in items[task.name].items()}
+        for task in tasks
+        if task.name in items
+    }
+    return Voted(replace(card, recipe_keys=recipe_keys or {}), shown, files, texts)
 
 
 def write_ensemble(*, out: Path, **given: Any) -> Card:

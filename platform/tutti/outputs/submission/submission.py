@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -138,9 +138,22 @@ class Formats:
 
     def render(self, task: Task, part: str, ids: Sequence[str], items: Sequence[Item]) -> bytes:
         """The content of the file of one part of one task; raises SubmissionError as the format does."""
+        return self.of(task, part).render(ids, self.filled(task, part, items))
+
+    def shown(self, task: Task, part: str, ids: Sequence[str], items: Sequence[Item]) -> list[dict[str, Any]]:
+        """The rows of that file by the names of its columns, in its order: those of a sample, or id and label."""
+        form, cells = self.of(task, part), self.filled(task, part, items)
+        id_name, *names = form.header if isinstance(form, Csv) else ("id", "label")
+        named = [each if isinstance(each, Mapping) else {names[0]: each} for each in cells]
+        by_id = {row: {id_name: row, **each} for row, each in zip(ids, named, strict=True)}
+        return [by_id[row] for row in (form.in_order(by_id) if isinstance(form, Csv) else ids)]
+
+    def filled(self, task: Task, part: str, items: Sequence[Item]) -> Sequence[Item]:
+        """What that file has for each row, from ``items``."""
         form = self.of(task, part)
         if task.kind.spans == "one":
-            items = self.pieces(task, part, items)
+            texts = self.texts.get(task.name, {}).get(part) or [""] * len(items)
+            items = [piece_of(text, task.unit, str(item)) for text, item in zip(texts, items, strict=True)]
         if task.kind.exchangeable and not isinstance(form, Glue):
             sampled = form.filling(task) if isinstance(form, Csv) and form.order is not None else None
             filling = sampled or filling_of_candidates(task)
@@ -152,12 +165,7 @@ class Formats:
             items = [*map(form.filling(task).item, items)]
         elif isinstance(form, Csv) and task.kind.exclusive and len(task.names) == 2:
             items = [{task.names[1]: item[task.names[1]]} if isinstance(item, Mapping) else item for item in items]
-        return form.render(ids, items)
-
-    def pieces(self, task: Task, part: str, items: Sequence[Item]) -> list[str]:
-        """The pieces of the rows' texts that ``items`` mark, in a task with at most one span of each row."""
-        texts = self.texts.get(task.name, {}).get(part) or [""] * len(items)
-        return [piece_of(text, task.unit, str(item)) for text, item in zip(texts, items, strict=True)]
+        return items
 
     def _kind(self, task: Task) -> str:
         """The GLUE task that names the file; the task's own name where another file would have the same one."""
