@@ -38,6 +38,27 @@ def signed(estimate: Estimate | None) -> str:
     return "–" if estimate is None else f"{'+' if estimate.score >= 0 else ''}{estimate}"
 
 
+def verdict(gain: Estimate, *, rows: str, points: bool, than: str = "the best trial") -> str:
+    """Whether the vote is better than one trial, in one sentence: both on rows that chose neither.
+
+    Args:
+        rows: on which rows, as in ``400 validation rows``.
+        points: whether the score is a share, of which hundredths are points.
+
+    Example:
+        >>> verdict(Estimate(0.009, 0.0153), rows="400 validation rows", points=True)
+        'On 400 validation rows the vote cannot be told from the best trial (+0.9 ± 3.0 points).'
+    """
+    size, width = abs(gain.score), gain.high - gain.score
+    sign = "-" if gain.score < 0 else "+"
+    text = f"{100 * size:.1f} ± {100 * width:.1f} points" if points else f"{size:.4f} ± {width:.4f}"
+    if gain.low > 0:
+        return f"On {rows} the vote beats {than} by {text}."
+    if gain.high < 0:
+        return f"On {rows} {than} beats the vote by {text}."
+    return f"On {rows} the vote cannot be told from {than} ({sign}{text})."
+
+
 def members_table(members: Sequence[tuple[str, Sequence[Member]]]) -> list[str]:
     """A Markdown table with one row for each task and member."""
     rows = [

@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from mlflow import MlflowClient
+from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.utils import get_results_from_paginated_fn
 from mlflow.utils.search_utils import SearchUtils
 
 from tutti.errors import Fault, StudyError
+from tutti.tracking.links import run_page
 from tutti.tracking.mlflow_tracker import TRIAL, is_owned_by
 from tutti.tracking.store import experiment_id, store_faults
 
@@ -44,18 +46,42 @@ def find_trials(uri: str, *, experiment: str, wanted: str, what: str, owner: str
         StudyError: naming ``what``, where the store cannot parse the filter.
         TrackingError: where the store cannot be reached or does not know the study.
     """
-    experiment_ids = [experiment_id(uri, experiment)]
-    client = MlflowClient(tracking_uri=uri)
-    page = partial(client.search_runs, experiment_ids, wanted)
+    try:
+        return set(_runs(uri, experiment_id(uri, experiment), wanted, owner=owner))
+    except MlflowException as error:
+        raise _parse_error(what, wanted, error) from error
+
+
+def run_pages(uri: str, *, experiment: str, base_url: str, owner: str | None = None) -> dict[str, str]:
+    """The pages of a study's trials by key, on the MLflow server at ``base_url``.
+
+    Args:
+        owner: as in ``find_trials``.
+
+    Raises:
+        TrackingError: where the store cannot be reached or does not know the study.
+    """
+    place = experiment_id(uri, experiment)
+    runs = _runs(uri, place, "", owner=owner)
+    return {key: f"{base_url.rstrip('/')}/{run_page(place, run.info.run_id)}" for key, run in runs.items()}
+
+
+def _runs(uri: str, place: str, wanted: str, *, owner: str | None) -> dict[str, Run]:
+    """The runs of an experiment's trials by key, without those of folds; a filter's own fault stays MLflow's."""
+    page = partial(MlflowClient(tracking_uri=uri).search_runs, [place], wanted)
+    fault: MlflowException | None = None
+    runs: list[Run] = []
     with store_faults(uri):
         try:
             runs = get_results_from_paginated_fn(lambda size, token: page(max_results=size, page_token=token), 1000)
         except MlflowException as error:
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
-            raise _parse_error(what, wanted, error) from error
-    keys = {run.data.tags[TRIAL] for run in runs if TRIAL in run.data.tags and is_owned_by(run, owner)}
-    return {key for key in keys if "/" not in key}  # without the runs of folds
+            fault = error
+    if fault is not None:
+        raise fault
+    owned = {run.data.tags[TRIAL]: run for run in runs if TRIAL in run.data.tags and is_owned_by(run, owner)}
+    return {key: run for key, run in owned.items() if "/" not in key}
 
 
 def _parse_error(what: str, wanted: str, error: MlflowException) -> StudyError:

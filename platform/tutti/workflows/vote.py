@@ -185,8 +185,9 @@ def ensemble(
     Example:
         >>> study.ensemble("auto").write()
     """
-    with waiting("Choosing the ensemble's members and scoring it", quiet=study.console.quiet):
+    with waiting("Choosing the ensemble's members and scoring it", quiet=study.console.quiet) as say:
         from tutti.outputs.election.ensemble import vote
+        from tutti.outputs.election.estimates import Estimates
 
         study = study.stored
         config, prepared = study.config, study.prepared
@@ -208,6 +209,7 @@ def ensemble(
             prompts=_prompts(config, prepared),
             tagged=_tagged(config, prepared),
             folded=config.split.folds is not None,
+            estimates=Estimates(study.folder.estimates, say=say),
         )
     return Vote(studies, name, chosen, voted)
 

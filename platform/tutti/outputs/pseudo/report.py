@@ -89,7 +89,7 @@ class ClassCoverage:
         expected = "–"
         if interval := self.interval:
             low, high = interval
-            expected = f"{self.expected_precision:.4f} ({low:.2f} to {high:.2f}) of {counted(self.judged_rows, 'row')}"
+            expected = f"{self.expected_precision:.3f} ({low:.2f} to {high:.2f}) of {counted(self.judged_rows, 'row')}"
         return self.label, f"{self.rows:,}", f"{self.share:.1%}", number(self.mean_confidence), expected
 
 
