@@ -74,7 +74,7 @@ def _read(file: Path) -> tuple[OutOfFold, Judged] | None:
 
     try:
         arrays = load_file(file)
-        judged = Judged(float(arrays.pop("score")), arrays.pop("resampled"), float(arrays.pop("one_row")))
+        judged = Judged(arrays.pop("score").item(), arrays.pop("resampled"), arrays.pop("one_row").item())
         arrays.setdefault("scored", arrays["decisions"])
         return OutOfFold(**{**dict.fromkeys(_OPTIONAL), **arrays}), judged
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):  # none, or a damaged one: computed again
