@@ -27,12 +27,14 @@ def stored(tmp_path, *, trials: int, directions=("maximize",), varied: bool = Tr
 
 @pytest.mark.parametrize("directions", [("maximize",), ("maximize", "minimize")])
 def test_what_decides_the_first_objective_comes_first(tmp_path, directions):
-    found = importances(stored(tmp_path, trials=12, directions=directions), name="s")
+    found = importances(stored(tmp_path, trials=40, directions=directions), name="s")
     assert [*found] == ["pooling", "learning_rate"]
     assert sum(found.values()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("changes", [{"trials": 0}, {"trials": 1}, {"trials": 3, "varied": False}, {"trials": 4, "scored": False}])
+@pytest.mark.parametrize(
+    "changes", [{"trials": 0}, {"trials": 1}, {"trials": 3, "varied": False}, {"trials": 4, "scored": False}]
+)
 def test_trials_that_tell_nothing_have_no_importances(tmp_path, changes):
     assert importances(stored(tmp_path, **changes), name="s") == {}
 

@@ -35,9 +35,7 @@ def trials(
     top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="The first N trials alone.")] = None,
     sort: Annotated[
         str,
-        typer.Option(
-            "--sort", metavar="KEY", help="score, trial, state, time, a task, an objective, or a parameter."
-        ),
+        typer.Option("--sort", metavar="KEY", help="score, trial, state, time, a task, an objective, or a parameter."),
     ] = "score",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array, for programs.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Every parameter, for a spreadsheet.")] = False,

@@ -35,7 +35,10 @@ def importances(url: str, *, name: str, owner: str | None = None) -> dict[str, f
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = optuna.importance.get_param_importances(study, target=lambda trial: trial.values[0])
+            fanova = optuna.importance.FanovaImportanceEvaluator(seed=0)  # another one is Optuna's default
+            found = optuna.importance.get_param_importances(
+                study, evaluator=fanova, target=lambda trial: trial.values[0]
+            )
     except (ValueError, RuntimeError):  # nothing varies, or no parameter is in all trials
         return {}
     return {parameter: share for parameter, share in found.items() if share == share}  # not a number without variance

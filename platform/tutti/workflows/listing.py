@@ -10,7 +10,8 @@ from rich.text import Text
 
 WIDE = 100
 """Below this many columns of a terminal, groups that are ``Group.roomy`` go to the second line."""
-_GAP, _INDENT, _LONGEST = "  ", "      ", 16
+_GAP, _INDENT = "  ", "      "
+_LONGEST, _LEAST = 18, 8  # columns of a name that is cut
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,9 @@ def listing(
     """
     columns = [[name, *(line.cells[place] for line in lines)] for place, name in enumerate(head)]
     room = width - sum(map(_width, columns)) - len(_GAP) * (len(columns) - 1)
+    if room < 0:
+        columns[0] = _cut(columns[0], most=max(_width(columns[0]) + room, _LEAST))
+        room = 0
     below = []
     for place, group in enumerate(groups):
         names = _cut(group.names)
@@ -116,7 +120,7 @@ def _width(column: Sequence[str]) -> int:
     return max(map(cell_len, column))
 
 
-def _cut(names: Sequence[str]) -> list[str]:
-    """Names cut for the head of a column, unless two would be the same."""
-    cut = [name if cell_len(name) <= _LONGEST else f"{set_cell_size(name, _LONGEST - 1)}…" for name in names]
+def _cut(names: Sequence[str], *, most: int = _LONGEST) -> list[str]:
+    """Names cut to so many columns, unless two would be the same."""
+    cut = [name if cell_len(name) <= most else f"{set_cell_size(name, most - 1)}…" for name in names]
     return cut if len(set(cut)) == len(cut) else [*names]

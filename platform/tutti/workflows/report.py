@@ -58,7 +58,9 @@ def report(
     config, folder, quiet = study.config, study.folder, study.console.quiet
     place = folder.report if out is None else Path(out)
     if watch and is_running(study):
-        study.console.print(f"Writing {place / 'report.html'} every {WATCH_SECONDS} s while the study runs; Ctrl-C ends it")
+        study.console.print(
+            f"Writing {place / 'report.html'} every {WATCH_SECONDS} s while the study runs; Ctrl-C ends it"
+        )
     while watch and is_running(study):
         _write(study, recipe, others, place, refresh=WATCH_SECONDS, say=lambda _: None)
         for _ in range(WATCH_SECONDS):

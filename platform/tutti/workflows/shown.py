@@ -52,17 +52,20 @@ def show_pseudo_labels(console: Console, report: PseudoLabelReport, target: Path
 
     console.print(f"Study {report.study}, recipe {report.recipe}. {report.which_rows}")
     for task in report.tasks:
-        lines = [Line(each.cells[:4], [[each.cells[4]]]) for each in task.coverage]
+        lines = [Line(each.cells) for each in task.coverage]
         expected = number(task.expected_precision)
         if 0 < task.judged_labels < task.given:
             expected += f" of {task.judged_labels:,} labels"
         share = f"{task.labelled / max(task.unlabelled, 1):.1%}"
-        cells = ["all", f"{task.labelled:,}", share, number(task.mean_confidence)]
-        lines.append(Line(cells, [[expected]], style="bold"))
-        head, groups = ["label", "rows", "share", "mean confidence"], [Group(["expected precision"])]
-        console.print(listing(head, lines, width=console.width, groups=groups, title=f"Task {task.task}"))
+        cells = ["all", f"{task.labelled:,}", share, number(task.mean_confidence), expected]
+        head = ["label", "rows", "share", "confidence", "expected precision"]
+        lines.append(Line(cells, style="bold"))
+        console.print(listing(head, lines, width=console.width, title=f"Task {task.task}"))
     judged = any(task.coverage for task in report.tasks)  # no regression's labels are
-    console.print(f"Share is that of the task's unlabelled rows. {EXPECTED if judged else ''}".rstrip(), style="dim")
+    console.print(
+        f"Share is that of the task's unlabelled rows, confidence the mean. {EXPECTED if judged else ''}".rstrip(),
+        style="dim",
+    )
     for remark in report.remarks:
         console.print(remark)
     for task in report.tasks:

@@ -66,7 +66,7 @@ def trials_table(
                 "" if record.seconds is None else duration(record.seconds),
             ],
             [
-                [number(record.task_scores.get(task)) for task in tasks],
+                [number(record.task_scores[task]) if task in record.task_scores else "" for task in tasks],
                 [short(record.parameters[name]) if name in record.parameters else "" for name in names],
             ],
             notes=[
@@ -85,9 +85,7 @@ def trials_table(
     return table
 
 
-def outcome_table(
-    study: StudyConfig, records: Sequence[TrialRecord], *, best: TrialRecord | None, width: int
-) -> Text:
+def outcome_table(study: StudyConfig, records: Sequence[TrialRecord], *, best: TrialRecord | None, width: int) -> Text:
     """``trials_table`` of a study under its title."""
     return trials_table(
         records,

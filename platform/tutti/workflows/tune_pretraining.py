@@ -238,9 +238,7 @@ def _ended(run: PretrainingConfig, folder: StudyFolder, outcome: StudyOutcome, c
     records, best = cut_off(outcome.trials), best_trial(outcome.trials)
     tasks = [*dict.fromkeys(name for record in records for name in record.task_scores)] or [LOSS]
     shown = ranked(records, tasks=tasks)
-    console.print(
-        trials_table(shown, tasks=tasks, best=best, width=console.width, title=f"Pretraining {run.out.name}")
-    )
+    console.print(trials_table(shown, tasks=tasks, best=best, width=console.width, title=f"Pretraining {run.out.name}"))
     for line in failures(records):
         console.print(line)
     console.print(summary(records, total=run.search.trials, best=best))

@@ -180,7 +180,8 @@ class Card:
         """Whether the vote is better than the best trial of each task, in one sentence; none without a ``gain``."""
         if len(self.tasks) == 1 or self.gain is None:
             return self.tasks[0].verdict if len(self.tasks) == 1 else None
-        rows = f"{counted(sum(task.rows['validation'] for task in self.tasks), 'validation row')} of {len(self.tasks)} tasks"
+        total = sum(task.rows["validation"] for task in self.tasks)
+        rows = f"{counted(total, 'validation row')} of {len(self.tasks)} tasks"
         points = all(task.points for task in self.tasks)
         return verdict(self.gain, rows=rows, points=points, than="the best trial of each task")
 

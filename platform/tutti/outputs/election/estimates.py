@@ -76,7 +76,8 @@ def _read(file: Path) -> tuple[OutOfFold, Judged] | None:
         arrays = load_file(file)
         judged = Judged(arrays.pop("score").item(), arrays.pop("resampled"), arrays.pop("one_row").item())
         arrays.setdefault("scored", arrays["decisions"])
-        return OutOfFold(**{**dict.fromkeys(_OPTIONAL), **arrays}), judged
+        optional = {name: arrays.pop(name, None) for name in _OPTIONAL}
+        return OutOfFold(**arrays, **optional), judged
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):  # none, or a damaged one: computed again
         return None
 

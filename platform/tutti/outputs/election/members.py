@@ -19,12 +19,8 @@ from tutti.errors import Fault, StudyError, counted
 from tutti.outputs.election.ballots import ballot_of, stacked_votes
 from tutti.outputs.election.estimates import Estimates, plain_vote_of
 from tutti.outputs.election.member_checks import (
-    AGAIN,
     LABELLED,
-    SPLIT,
     of_another_split,
-    other_rows,
-    owner_of,
     raise_first,
     several_studies,
     unsuitable_tasks,
@@ -32,7 +28,7 @@ from tutti.outputs.election.member_checks import (
     without_scores,
 )
 from tutti.records import CheckpointRecord
-from tutti.tasks.scorer import Scorer, metric_of, tuner_of
+from tutti.tasks.scorer import metric_of, tuner_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -251,7 +247,9 @@ def elect(
         raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", got, remedy))
     raise_first(of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
     ballots = {
-        task.name: replace(ballot_of(bank, task, candidates[task.name], groups[task.name]), texts_of=texts_of[task.name])
+        task.name: replace(
+            ballot_of(bank, task, candidates[task.name], groups[task.name]), texts_of=texts_of[task.name]
+        )
         for task in tasks
     }
 

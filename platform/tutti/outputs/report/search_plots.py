@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+from tutti.config.study import Objective
 from tutti.outputs.formatting import duration, number, short
 from tutti.outputs.report.svg import Axis, Plot
 from tutti.records import Scalar, TrialRecord, TrialState, varied_parameters
@@ -20,7 +21,7 @@ _RATIO = 20  # between the largest and the smallest value, from which a paramete
 def search_plots(
     trials: Sequence[TrialRecord],
     *,
-    objectives: Sequence[str],
+    objectives: Sequence[Objective],
     evals_per_epoch: int = 1,
     folds: int | None = None,
 ) -> dict[str, str]:
@@ -54,7 +55,7 @@ def importance_bars(importances: Mapping[str, float]) -> str:
     return plot.svg("How much of the variance each parameter explains")
 
 
-def _history(trials: Sequence[TrialRecord], objective: str) -> str | None:
+def _history(trials: Sequence[TrialRecord], objective: Objective) -> str | None:
     valued = [(trial, value) for trial in trials if (value := _value(trial, objective)) is not None]
     if not valued:
         return None
@@ -77,7 +78,7 @@ def _curves(trials: Sequence[TrialRecord], evals_per_epoch: int, folds: int | No
     epochs = [epoch / unit for trial in reported for epoch in trial.scores_by_epoch]
     scores = [score for trial in reported for score in trial.scores_by_epoch.values()]
     xlabel = "folds so far" if folds else "epoch"
-    plot = Plot(x=Axis(epochs, whole=True), y=Axis(scores), xlabel=xlabel, ylabel="score", width=700, height=330)
+    plot = Plot(x=Axis(epochs, whole=True), y=Axis(scores), xlabel=xlabel, ylabel="score", width=1000, height=360)
     for trial in reported:
         points = [(epoch / unit, score) for epoch, score in sorted(trial.scores_by_epoch.items())]
         plot.line(points, f"curve {_style(trial)}", key=trial.key, says=_says(trial))
@@ -114,13 +115,13 @@ def _timeline(trials: Sequence[TrialRecord]) -> str | None:
         placed.append((start - began, end - began, lane, trial))
     x = Axis([0, *(end for _, end, *_ in placed)], seconds=True, text=duration, pad=0.01)
     lanes = [str(place + 1) for place in range(len(free))]
-    plot = Plot(x=x, lanes=lanes, xlabel="since the study began", left=30, width=700, height=64 + 26 * len(lanes))
+    plot = Plot(x=x, lanes=lanes, xlabel="since the study began", left=30, width=1000, height=64 + 26 * len(lanes))
     for start, end, lane, trial in placed:
         plot.bar(start, end, lane, f"span {_style(trial)}", says=_says(trial), key=trial.key, tall=0.8)
     return plot.svg("When each trial ran")
 
 
-def _front(trials: Sequence[TrialRecord], objectives: Sequence[str]) -> str | None:
+def _front(trials: Sequence[TrialRecord], objectives: Sequence[Objective]) -> str | None:
     if len(objectives) < 2:
         return None
     both = [(each, _value(each, objectives[0]), _value(each, objectives[1])) for each in trials]
@@ -128,7 +129,7 @@ def _front(trials: Sequence[TrialRecord], objectives: Sequence[str]) -> str | No
     if not known:
         return None
     front = pareto_front(trials, objectives)
-    axes = [Axis([values[place] for values in known], text=short) for place in (1, 2)]
+    axes = [Axis([one for _, one, _ in known], text=short), Axis([two for *_, two in known], text=short)]
     plot = Plot(x=axes[0], y=axes[1], xlabel=objectives[0], ylabel=objectives[1])
     for trial, one, two in known:
         style = "vote" if trial.key in front else _style(trial)
@@ -136,7 +137,7 @@ def _front(trials: Sequence[TrialRecord], objectives: Sequence[str]) -> str | No
     return plot.svg("Two objectives of each trial")
 
 
-def _parallel(trials: Sequence[TrialRecord], objective: str) -> str | None:
+def _parallel(trials: Sequence[TrialRecord], objective: Objective) -> str | None:
     """A line for each trial through its parameters to its objective."""
     valued = [(trial, value) for trial in trials if (value := _value(trial, objective)) is not None]
     names = varied_parameters([trial for trial, _ in valued])
@@ -145,7 +146,7 @@ def _parallel(trials: Sequence[TrialRecord], objective: str) -> str | None:
     shares = {name: _shares([trial.parameters.get(name) for trial, _ in valued]) for name in names}
     shares[objective] = _shares([value for _, value in valued])
     count = len(shares)
-    plot = Plot(x=None, width=max(700, 92 * count), height=340, left=46, right=46)
+    plot = Plot(x=None, width=max(1000, 110 * count), height=340, left=70, right=70)
     for place, (name, (_, marks)) in enumerate(shares.items()):
         x = place / (count - 1)
         plot.line([(x, 0), (x, 1)], "axis")
@@ -154,9 +155,7 @@ def _parallel(trials: Sequence[TrialRecord], objective: str) -> str | None:
             plot.text(x, share, words, dx=5, style="mark")
     ranks = sorted(value for _, value in valued)
     for index, (trial, value) in enumerate(valued):
-        points = [
-            (place / (count - 1), found[index]) for place, (found, _) in enumerate(shares.values())
-        ]
+        points = [(place / (count - 1), found[index]) for place, (found, _) in enumerate(shares.values())]
         known = [(x, share) for x, share in points if share is not None]
         quality = ranks.index(value) / max(len(ranks) - 1, 1)
         style = f' style="--q:{quality if DIRECTIONS[objective] == "maximize" else 1 - quality:.2f}"'
@@ -178,7 +177,7 @@ def _shares(values: Sequence[Scalar]) -> tuple[list[float | None], list[tuple[fl
     return [place[short(value)] for value in values], [(share, text) for text, share in place.items()]
 
 
-def _value(trial: TrialRecord, objective: str) -> float | None:
+def _value(trial: TrialRecord, objective: Objective) -> float | None:
     value = trial.score if objective == "score" else trial.measured.get(objective)
     return value if value is not None and math.isfinite(value) else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from itertools import pairwise
 
 _MARGINS = (52.0, 12.0, 14.0, 42.0)  # left, right, top, bottom
 _STEPS = (1, 2, 5, 10)
@@ -106,10 +107,9 @@ class Plot:
         """Where a value is in the picture, in pixels."""
         width, height = self._size
         across = self._x.share(x) if self._x else x
+        up = self._y.share(y) if self._y else y
         if self._lanes:
             up = 1 - (y + 0.5) / len(self._lanes)
-        else:
-            up = self._y.share(y) if self._y else y
         inner, tall = width - self._left - self._right, height - self._top - self._bottom
         return round(self._left + across * inner, 1), round(self._top + (1 - up) * tall, 1)
 
@@ -124,9 +124,7 @@ class Plot:
 
     def step(self, points: Sequence[Point], style: str) -> None:
         """A line that goes on level until the next point."""
-        corners = [
-            corner for (_, before), (x, y) in zip(points, points[1:], strict=False) for corner in ((x, before), (x, y))
-        ]
+        corners = [corner for (_, before), (x, y) in pairwise(points) for corner in ((x, before), (x, y))]
         self.line([*points[:1], *corners], style)
 
     def bar(

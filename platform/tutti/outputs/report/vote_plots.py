@@ -37,8 +37,8 @@ def forest(card: Card) -> str | None:
         lanes=names,
         left=24 + 6.6 * max(map(len, names)),
         right=126,
-        width=700,
-        height=56 + 44 * len(lanes),
+        width=1000,
+        height=60 + 44 * len(lanes),
         xlabel="score on rows that chose nothing, and the gain",
     )
     for lane, (name, single, score, gain) in enumerate(lanes):
@@ -77,7 +77,9 @@ def members_plot(estimates: Sequence[Estimate], *, recipe: Estimate | None, vote
     count = len(estimates)
     plot = Plot(x=Axis([1, count], whole=True), y=Axis(ends), xlabel="members", ylabel="score")
     places = range(1, count + 1)
-    lower, upper = ([(place, getattr(each, end)) for place, each in zip(places, estimates, strict=True)] for end in ("low", "high"))
+    lower, upper = (
+        [(place, getattr(each, end)) for place, each in zip(places, estimates, strict=True)] for end in ("low", "high")
+    )
     plot.area(lower, upper, "band")
     plot.line([(place, each.score) for place, each in zip(places, estimates, strict=True)], "curve finished")
     for place, each in zip(places, estimates, strict=True):
@@ -115,9 +117,11 @@ def scatter(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], ids: 
         known = np.flatnonzero(~np.isnan(true))
         ends = [*true[known].tolist(), *predicted[known].tolist()]
         name = names[column] if len(names) else ""
-        plot = Plot(x=Axis(ends), y=Axis(ends), xlabel=f"true {name}".strip(), ylabel="predicted", width=360, height=320)
+        plot = Plot(
+            x=Axis(ends), y=Axis(ends), xlabel=f"true {name}".strip(), ylabel="predicted", width=360, height=320
+        )
         plot.line([(min(ends), min(ends)), (max(ends), max(ends))], "axis")
-        for row in known:
+        for row in known.tolist():
             says = f"{ids[row * step]}: true {true[row]:.5g}, predicted {predicted[row]:.5g}"
             plot.dot(float(true[row]), float(predicted[row]), "faint", says=says, size=3)
         plots.append(plot.svg("Predicted against true"))
@@ -131,7 +135,9 @@ def precision_plot(pseudo: TaskPseudoLabels) -> str | None:
         return None
     names = [each.label if len(each.label) <= 20 else f"{each.label[:19]}…" for each, _ in judged]
     left = 24 + 7 * max(map(len, names))
-    plot = Plot(x=Axis([0, 1], pad=0.02), lanes=names, left=left, height=56 + 26 * len(names), xlabel="expected precision")
+    plot = Plot(
+        x=Axis([0, 1], pad=0.02), lanes=names, left=left, height=56 + 26 * len(names), xlabel="expected precision"
+    )
     for lane, (each, interval) in enumerate(judged):
         assert interval is not None
         assert each.expected_precision is not None
