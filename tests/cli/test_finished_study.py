@@ -288,7 +288,7 @@ def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder)
     half = shown["score"]["score"] - shown["score"]["low"]
     assert f"{shown['score']['score']:.4f} ± {half:.4f}" in result
     assert card["objective"]["score"] == shown["score"]["score"]
-    assert re.search(r"task +best trial +vote +gain +metric\nmood ", result)
+    assert re.search(r"task +best trial +vote +gain\nmood ", result)
     assert "On 90 validation rows the vote" in result
     assert "rows that had no part in choosing members" in result
 

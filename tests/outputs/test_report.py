@@ -6,10 +6,13 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import screenshots
+from PIL import Image
 
 from tutti.config.recipe import PseudoLabels
 from tutti.errors import StudyError
@@ -423,3 +426,33 @@ def test_numbers_have_the_label_of_the_file_and_enough_digits_to_be_compared_wit
     for row in rows:
         if row.label in ("1987", "2001.5"):
             assert all(re.fullmatch(r"\d{4}(\.\d{1,2})?", each) for each in (row.predicted, *row.by_member.values()))
+
+
+@pytest.fixture
+def shown(make_finished, tmp_path) -> Path:
+    """A page with something in each of its parts."""
+    if screenshots.chromium() is None:
+        pytest.skip("there is no Chromium to show the page: apt-get install chromium")
+    study = make_finished(5)
+    ended = [
+        replace(record, ended=1000.0 + 50 * record.number, scores_by_epoch={1: 0.5, 2: 0.7}) for record in trials()[:3]
+    ]
+    page_of(study, tmp_path, vote=section(study, tasks=3), trials=[*ended, *trials()[3:]], importances={"a": 1.0})
+    return tmp_path / "report" / "report.html"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", screenshots.WIDTHS.values())
+def test_nothing_is_wider_than_the_screen(shown, width):
+    assert screenshots.extent(shown, width)[0] == width
+
+
+@pytest.mark.slow
+def test_the_page_is_drawn_at_double_resolution_in_light_and_dark(shown, tmp_path):
+    brightness = {}
+    for file in screenshots.shoot_all(shown, tmp_path / "shots", height=900):
+        with Image.open(file) as image:
+            place, scheme = file.stem.split("-")[1:]
+            assert image.size == (2 * screenshots.WIDTHS[place], 1800)
+            brightness[place, scheme] = np.asarray(image.convert("L")).mean()
+    assert all(brightness[place, "light"] > 200 and brightness[place, "dark"] < 60 for place in screenshots.WIDTHS)

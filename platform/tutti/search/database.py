@@ -25,9 +25,10 @@ from optuna.storages._rdb.models import (
     TrialSystemAttributeModel,
     TrialUserAttributeModel,
 )
-from sqlalchemy import create_engine, delete, select, text, update
+from sqlalchemy import create_engine, delete, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from tutti.config.address import to_read
 from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, first_line
@@ -155,12 +156,10 @@ def delete_reports(storage: RDBStorage, trial_id: int, attributes: Collection[st
 
 def set_duration(storage: RDBStorage, trial_id: int, seconds: float) -> None:
     """Dates the beginning of an ended trial so that it took so long. Optuna has that of its proposal."""
-    with storage.engine.begin() as connection:
-        own = TrialModel.trial_id == trial_id
-        ended = connection.scalar(select(TrialModel.datetime_complete).where(own))
-        if ended is not None:
-            began = ended - timedelta(seconds=seconds)
-            connection.execute(update(TrialModel).where(own).values(datetime_start=began))
+    with Session(storage.engine) as session, session.begin():
+        trial = session.get(TrialModel, trial_id)
+        if trial is not None and trial.datetime_complete is not None:
+            trial.datetime_start = trial.datetime_complete - timedelta(seconds=seconds)
 
 
 def delete_draw(storage: RDBStorage, trial_id: int) -> None:

@@ -15,25 +15,31 @@ from tutti.workflows.console import table_of_numbers
 from tutti.workflows.listing import Group, Line, listing
 
 if TYPE_CHECKING:
-    from tutti.outputs.election.card import Card
+    from tutti.outputs.election.card import Card, TaskCard
     from tutti.outputs.election.soup_card import SoupCard
     from tutti.outputs.pseudo.report import PseudoLabelReport
     from tutti.outputs.pseudo.rounds import Comparison
     from tutti.outputs.submission.leaderboard import Entry
 
 
+_WITH_VOTERS = 9  # tasks at most, below which who votes is listed
+
+
 def show_card(console: Console, card: Card) -> None:
     """Prints an ensemble: the best trial, the vote and the gain, all on rows that chose neither, and the remarks."""
     lines = [
-        Line([task.task, estimate_text(task.single), estimate_text(task.score), signed(task.gain)], [[task.metric]])
+        Line(
+            [task.task, estimate_text(task.single), estimate_text(task.score), signed(task.gain)],
+            notes=[_voters(task)] if len(card.tasks) <= _WITH_VOTERS else [],
+        )
         for task in card.tasks
     ]
     if len(lines) > 1:
         means = [estimate_text(card.single), estimate_text(card.objective), signed(card.gain)]
-        lines.append(Line(["mean", *means], [[""]], style="bold green"))
+        lines.append(Line(["mean", *means], style="bold green"))
     title = f"Study {card.study}, recipe {card.recipe}: scores on rows that chose nothing, with 95 % intervals"
     head = ["task", "best trial", "vote", "gain"]
-    console.print(listing(head, lines, width=console.width, groups=[Group(["metric"])], title=title, details=False))
+    console.print(listing(head, lines, width=console.width, title=title))
     if card.verdict:
         console.print(card.verdict, style="bold")
     for graded in card.graded:
@@ -43,6 +49,12 @@ def show_card(console: Console, card: Card) -> None:
         )
     for remark in (*card.remarks, card.footnote):
         console.print(remark)
+
+
+def _voters(task: TaskCard) -> str:
+    """The metric and who votes, below a task's scores."""
+    voting = [f"{member.key} {100 * member.weight:.0f} %" for member in task.members if member.weight]
+    return f"{task.metric}, {task.method}: {', '.join(voting)}"
 
 
 def show_pseudo_labels(console: Console, report: PseudoLabelReport, target: Path) -> None:
