@@ -15,13 +15,14 @@ from tutti.ensembling.nested import Estimate
 from tutti.errors import StudyError
 from tutti.outputs.election.card import Card, Single, TaskCard
 from tutti.outputs.election.members import Member
+from tutti.outputs.formatting import short_names
 from tutti.outputs.pseudo.report import ClassCoverage, PseudoLabelReport, TaskPseudoLabels
 from tutti.outputs.submission.leaderboard import Entry
 from tutti.records import TrialRecord, TrialState
 from tutti.workflows.console import make_console
 from tutti.workflows.listing import Group, Line, listing
 from tutti.workflows.shown import show_card, show_leaderboard, show_pseudo_labels
-from tutti.workflows.trials_table import ranked, short_names, trials_table
+from tutti.workflows.trials_table import ranked, trials_table
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
 NAMES = ("CoLA", "SST-2", "情感", "a task with a name that is long", *(f"task {number}" for number in range(4, 28)))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 WIDTHS = {"phone": 390, "desk": 1280}
 SCHEMES = {"light": (), "dark": ("--blink-settings=preferredColorScheme=0",)}
 _SECONDS = 120
-_MEASURE = """<script>
-addEventListener("load", () => {
-  const { scrollWidth, scrollHeight } = document.documentElement;
-  parent.postMessage(`${scrollWidth},${scrollHeight}`, "*");
-});
-</script>"""
 
 
 def chromium() -> str | None:
@@ -33,20 +30,25 @@ def _run(page: Path, *options: str) -> str:
     return ran.stdout
 
 
-def extent(page: Path, width: int) -> tuple[int, int]:
-    """Width and height of the page's content in a window of this width, in a frame: windows have a least width."""
+def evaluate(page: Path, script: str, *, width: int = 1280) -> list[Any]:
+    """What a script, the body of a function, returns on a page in a frame of this width: windows have a least width."""
+    said = f"JSON.stringify((() => {{{script}}})())"
+    told = f"<script>addEventListener('load', () => parent.postMessage({said}, '*'))</script>"
+    heard = "<script>onmessage = event => document.body.dataset.said = encodeURIComponent(event.data)</script>"
     with tempfile.TemporaryDirectory() as folder:
         text, framed = page.read_text(encoding="utf-8"), Path(folder, "frame.html")
-        Path(folder, "page.html").write_text(text.replace("</body>", f"{_MEASURE}</body>"), encoding="utf-8")
-        script = "<script>onmessage = event => document.body.dataset.size = event.data</script>"
-        framed.write_text(
-            f'<body>{script}<iframe src="page.html" style="border:0;width:{width}px;height:900px"></iframe>',
-            encoding="utf-8",
-        )
+        Path(folder, "page.html").write_text(text.replace("</body>", f"{told}</body>"), encoding="utf-8")
+        frame = f'<iframe src="page.html" style="border:0;width:{width}px;height:900px"></iframe>'
+        framed.write_text(f"<body>{heard}{frame}", encoding="utf-8")
         dumped = _run(framed, "--dump-dom", "--virtual-time-budget=3000", "--allow-file-access-from-files")
-    found = re.search(r'data-size="(\d+),(\d+)"', dumped)
-    assert found, "the page was not measured"
-    return int(found[1]), int(found[2])
+    found = re.search(r'data-said="([^"]*)"', dumped)
+    assert found, "the script has said nothing"
+    return list(json.loads(unquote(found[1])))
+
+
+def extent(page: Path, width: int) -> list[int]:
+    """Width and height of the page's content on a screen of this width."""
+    return evaluate(page, "const e = document.documentElement; return [e.scrollWidth, e.scrollHeight]", width=width)
 
 
 def shoot(page: Path, file: Path, *, width: int, height: int, scheme: str = "light") -> Path:

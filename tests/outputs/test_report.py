@@ -448,6 +448,32 @@ def test_nothing_is_wider_than_the_screen(shown, width):
 
 
 @pytest.mark.slow
+def test_tables_sort_and_filter_and_a_number_of_the_matrix_shows_its_rows(shown):
+    script = """
+      const rows = table => [...table.tBodies[0].rows].filter(row => !row.hidden);
+      const trials = document.getElementById("of-trials"), errors = document.getElementById("errors-1");
+      const names = () => rows(trials).map(row => row.cells[0].textContent);
+      const first = names(), head = trials.querySelector("th");
+      head.click(); const up = names(); head.click(); const down = names();
+      document.querySelector("[data-table=of-trials] [data-f=failed]").click();
+      const failed = names();
+      const cell = [...document.querySelectorAll(".matrix td.wrong")].find(td => td.textContent);
+      cell.click();
+      const marks = document.querySelectorAll("[data-k=t0001][data-tip]");
+      marks[0].dispatchEvent(new PointerEvent("pointermove", { bubbles: true }));
+      const lit = [...marks].every(mark => mark.classList.contains("on"));
+      return [first, up, down, failed, Number(cell.textContent) === rows(errors).length, lit, tip.textContent];
+    """
+    first, up, down, failed, shows_its_rows, lit, says = screenshots.evaluate(shown, script)
+    assert first == ["t0002", "t0001", "t0000", "t0003"]
+    assert (up, down) == (sorted(first), sorted(first, reverse=True))
+    assert failed == ["t0003"]
+    assert shows_its_rows
+    assert lit
+    assert says == "t0001: 0.7100, finished, 0:01:30\nlearning_rate = 0.0001"
+
+
+@pytest.mark.slow
 def test_the_page_is_drawn_at_double_resolution_in_light_and_dark(shown, tmp_path):
     brightness = {}
     for file in screenshots.shoot_all(shown, tmp_path / "shots", height=900):

@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from tutti.outputs.election.members import Member
 
 
+_SHORT = {
+    "learning_rate": "lr",
+    "per_device_train_batch_size": "batch",
+    "num_train_epochs": "epochs",
+    "gradient_accumulation_steps": "accumulate",
+    "lr_scheduler_type": "schedule",
+    "label_smoothing_factor": "smoothing",
+}
+_LONGEST = 14  # characters of a short name
+
+
 def number(score: float | None) -> str:
     """A score with four decimals, or a dash."""
     return "–" if score is None else f"{score:.4f}"
@@ -21,6 +32,21 @@ def short(value: object) -> str:
     if value is None:
         return "null"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names for the heads of columns; a name that would be another's stays whole."""
+    found = [_shortened(name) for name in names]
+    return [new if found.count(new) == 1 and new not in names else name for name, new in zip(names, found, strict=True)]
+
+
+def _shortened(name: str) -> str:
+    if name in _SHORT:
+        return _SHORT[name]
+    words = name.replace("learning_rate", "lr").split("_")
+    while len("_".join(words)) > _LONGEST and len(words) > 1:
+        words = words[1:]
+    return "_".join(words)
 
 
 def duration(seconds: float) -> str:

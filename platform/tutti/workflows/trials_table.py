@@ -9,20 +9,11 @@ from rich.text import Text
 
 from tutti.config.study import Objective, StudyConfig
 from tutti.errors import Fault, StudyError, nearest
-from tutti.outputs.formatting import duration, number, short
+from tutti.outputs.formatting import duration, number, short, short_names
 from tutti.records import Scalar, TrialRecord, varied_parameters
 from tutti.search.objectives import pareto_front
 from tutti.workflows.listing import Group, Line, listing
 
-_SHORT = {
-    "learning_rate": "lr",
-    "per_device_train_batch_size": "batch",
-    "num_train_epochs": "epochs",
-    "gradient_accumulation_steps": "accumulate",
-    "lr_scheduler_type": "schedule",
-    "label_smoothing_factor": "smoothing",
-}
-_LONGEST = 14  # characters of a short name
 _MEASURED: Mapping[Objective, Callable[[float], str]] = {
     "gain": lambda value: f"{value:+.4f}",
     "parameters": lambda value: f"{value:,.0f}",
@@ -98,12 +89,6 @@ def outcome_table(study: StudyConfig, records: Sequence[TrialRecord], *, best: T
     )
 
 
-def short_names(names: Sequence[str]) -> list[str]:
-    """Names for the heads of columns; a name that would be another's stays whole."""
-    found = [_shortened(name) for name in names]
-    return [new if found.count(new) == 1 and new not in names else name for name, new in zip(names, found, strict=True)]
-
-
 def ranked(
     records: Sequence[TrialRecord], by: str = "score", *, tasks: Sequence[str], top: int | None = None
 ) -> list[TrialRecord]:
@@ -153,15 +138,6 @@ def _measured_of(name: str) -> Callable[[TrialRecord], Any]:
 
 def _score_of(task: str) -> Callable[[TrialRecord], Any]:
     return lambda record: record.task_scores.get(task)
-
-
-def _shortened(name: str) -> str:
-    if name in _SHORT:
-        return _SHORT[name]
-    words = name.replace("learning_rate", "lr").split("_")
-    while len("_".join(words)) > _LONGEST and len(words) > 1:
-        words = words[1:]
-    return "_".join(words)
 
 
 def _listed(parameters: Mapping[str, Scalar]) -> str:

@@ -23,7 +23,7 @@ from tutti.outputs.election.ensemble import card_of
 from tutti.outputs.election.estimates import Estimates
 from tutti.outputs.election.members import Elected, Rule, elect
 from tutti.outputs.folder import output_folder
-from tutti.outputs.formatting import duration, estimate_text, number, short, signed
+from tutti.outputs.formatting import duration, estimate_text, number, short, short_names, signed
 from tutti.outputs.pseudo.labels import can_label, coverage_of
 from tutti.outputs.pseudo.pool import PART, Pool
 from tutti.outputs.pseudo.report import TaskPseudoLabels, which_rows
@@ -247,7 +247,7 @@ def _page(
         state_names=[(str(state), False) for state in TrialState if any(trial.state is state for trial in trials)],
         finished=sum(trial.state is TrialState.FINISHED for trial in trials),
         few=FEW,
-        varied=varied,
+        varied=[*zip(varied, short_names(varied), strict=True)],
         same={name: value for trial in trials for name, value in trial.parameters.items() if name not in varied},
         notes=any(trial.reason or trial.exchanges for trial in trials),
         objective=search.objectives[0],

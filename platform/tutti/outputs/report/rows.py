@@ -78,6 +78,8 @@ class Opinion:
         voters: dict[str, list[str]] = {}
         for key, said in self.by_member.items():
             voters.setdefault(said, []).append(key)
+        if len(voters) == 1 and len(self.by_member) > 1:
+            return f"all: {next(iter(voters))}"
         most_first = sorted(voters.items(), key=lambda item: -len(item[1]))
         return "; ".join(f"{said}: {', '.join(keys)}" for said, keys in most_first)
 

@@ -55,7 +55,7 @@ def forest(card: Card) -> str | None:
 def reliability(calibration: Calibration) -> str:
     """How right the vote is where it is how sure, without and with the temperature."""
     unit = Axis([0, 1], pad=0.02)
-    plot = Plot(x=unit, y=unit, xlabel="confidence", ylabel="share right", width=360, height=320)
+    plot = Plot(x=unit, y=unit, xlabel="confidence", ylabel="share right", height=320)
     plot.line([(0, 0), (1, 1)], "axis")
     for bins, style, what in (
         (calibration.before, "quiet", "as combined"),
