@@ -242,7 +242,9 @@ def test_a_resumed_study_with_a_lower_limit_loses_weights_and_votes_as_before(fo
     assert (place.trial("t0000").best / "tutti.json").is_file()  # the best of all
     assert not place.trial(key).best.exists()
     assert [record.path for record in bank.records()][1] is None
-    assert "t0001" in run(folder, "ensemble studies/moods", code=0).out
+    run(folder, "ensemble studies/moods", code=0)
+    card = json.loads((folder / "studies/moods/ensembles/auto/card.json").read_text(encoding="utf8"))
+    assert [single["key"] for single in card["singles"]] == ["t0000", "t0001"]
     assert run(folder, "doctor studies/moods", code=0).out == "The study moods is healthy.\n"
 
 

@@ -22,14 +22,14 @@ _COMMAND = re.compile(r"`[^`]+`\S*|\S+")
 class _Console(Console):
     """A console that breaks sentences between words in a terminal, and nowhere else.
 
-    A log keeps them whole. So does a terminal with a command in backticks, a line that begins with spaces, which is one
-    to copy, and a word that is longer than a line, such as a path.
+    A log keeps them whole. So does a terminal with a command in backticks, and with lines that begin with spaces or with
+    ``wrote``: commands and paths to copy.
     """
 
     def print(self, *objects: Any, **options: Any) -> None:
         if self.is_terminal and len(objects) == 1 and isinstance(objects[0], str):
             lines = objects[0].split("\n")
-            objects = ("\n".join(line if line[:1] == " " else self._wrapped(line) for line in lines),)
+            objects = ("\n".join(line if line.startswith((" ", "wrote ")) else self._wrapped(line) for line in lines),)
         super().print(*objects, **options)
 
     def _wrapped(self, line: str) -> str:

@@ -81,7 +81,8 @@ def make_pseudo_labels(
         out: where they are written by default.
     """
     study = studies[rows_of]
-    with waiting("Choosing the ensemble's members and the rows to label", quiet=study.console.quiet):
+    with waiting("Choosing the ensemble's members and the rows to label", quiet=study.console.quiet) as say:
+        from tutti.outputs.election.estimates import Estimates
         from tutti.outputs.pseudo.labels import label
 
         labelling = label(
@@ -94,5 +95,6 @@ def make_pseudo_labels(
             rule=rule_of(recipe),
             labelling=recipe.pseudo_labels,
             folded=study.config.split.folds is not None,
+            estimates=Estimates(study.folder.estimates, say=say),
         )
     return PseudoLabels(labelling, out)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from itertools import pairwise
 
-_MARGINS = (52.0, 12.0, 14.0, 42.0)  # left, right, top, bottom
+_MARGINS = (52.0, 24.0, 14.0, 42.0)  # left, right, top, bottom
 _STEPS = (1, 2, 5, 10)
 _SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800)
 Point = tuple[float, float]
