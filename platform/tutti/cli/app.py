@@ -14,13 +14,14 @@ from typing import Annotated
 import typer
 
 from tutti import __version__
-from tutti.cli import backbone, demo, jobs, leaderboard, study, tune
+from tutti.cli import backbone, demo, jobs, leaderboard, new, study, tune
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.errors import Fault, TuttiError
 from tutti.launchers import forget_launcher
 from tutti.modeling.new_backbone import new_backbone
 from tutti.workflows.console import make_console
 from tutti.workflows.demo import run_demo
+from tutti.workflows.new import new_study
 from tutti.workflows.study import Study
 
 app = typer.Typer(
@@ -51,6 +52,7 @@ def _root(
 
 # Each command, and the call of the Python API that it is.
 COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
+    "new": (new.new, new_study),
     "tune": (tune.tune, Study.tune),
     "trials": (study.trials, Study.records),
     "ui": (study.ui, Study.ui),
@@ -59,6 +61,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "pseudo-label": (study.pseudo_label, Study.pseudo_labels),
     "predict": (study.predict, Study.predict),
     "soup": (study.soup, Study.soup),
+    "refit": (study.refit, Study.refit),
     "report": (study.report, Study.report),
     "round": (study.round_, Study.round),
     "submit": (jobs.submit, Study.submit),
@@ -68,6 +71,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "backbone probe": (backbone.probe, Study.probe),
     "leaderboard add": (leaderboard.add, Study.add_public_score),
     "leaderboard show": (leaderboard.show, Study.leaderboard),
+    "leaderboard choose": (leaderboard.choose, Study.choose_submissions),
 }
 groups = {
     "backbone": typer.Typer(help="Make backbones, and try them.", no_args_is_help=True),

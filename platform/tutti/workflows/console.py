@@ -22,8 +22,8 @@ _COMMAND = re.compile(r"`[^`]+`\S*|\S+")
 class _Console(Console):
     """A console that breaks sentences between words in a terminal, and nowhere else.
 
-    A log keeps them whole. So does a terminal with a command in backticks, and with lines that begin with spaces or with
-    ``wrote``: commands and paths to copy.
+    A log keeps them whole. So does a terminal with what is to be copied: a command in backticks, and lines that begin
+    with spaces or with ``wrote``.
     """
 
     def print(self, *objects: Any, **options: Any) -> None:

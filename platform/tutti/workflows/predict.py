@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,12 +242,22 @@ def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
     return Input(file, layout, spec, rows)
 
 
-def chosen_members(studies: Mapping[str, StudyBase], task: Task, name: str, recipe: Recipe) -> Predictors:
+def chosen_members(
+    studies: Mapping[str, StudyBase],
+    task: Task,
+    name: str,
+    recipe: Recipe,
+    only: tuple[str, Collection[str]] | None = None,
+) -> Predictors:
     """The checkpoints of the ensemble's members, except members whose vote has no weight.
+
+    Args:
+        only: a study and the keys of its trials, which alone are taken if they are members, of whatever weight.
 
     Raises:
         StudyError: if the banks lack what the election needs, or a member's weights are missing.
     """
+    from tutti.data.clean import CLEANED_BY
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import weights_of
@@ -270,12 +280,15 @@ def chosen_members(studies: Mapping[str, StudyBase], task: Task, name: str, reci
     checkpoints: list[Checkpoint] = []
     training: dict[str, Any] = {}
     voting = needed_voters(elected.ensemble)
+    if only:
+        located = [bank.locate(member.key) for member in elected.members]
+        voting = [place for place, (owner, key) in enumerate(located) if owner == only[0] and key in only[1]]
     able = {study_name: study for study_name, study in studies.items() if task.name in study.config.tasks}
     places = {bank.locate(elected.members[place].key): place for place in voting}
     for study_name, study in able.items():
         own = {key: place for (owner, key), place in places.items() if owner == study_name}
         cleanings = [each.config.tasks[task.name].cleaning for each in (study, first)]
-        if own and len({(each.emoji, each.emoticons, each.repeated_punctuation) for each in cleanings}) > 1:
+        if own and any(getattr(cleanings[0], key) != getattr(cleanings[1], key) for key in CLEANED_BY):
             needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
             raise StudyError(Fault(f"the study {study_name}", needed, "other steps", "leave one of the two out"))
         training |= ruled_out(study.config.training) if own else {}

@@ -55,6 +55,19 @@ class TaskVote:
     decision: np.ndarray | None = None
     calibrated: bool = False
 
+    def of_members(self, predictions: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
+        """By member that has to predict, its outputs: of its checkpoint, or the vote of its folds, as the bank has it.
+
+        Args:
+            predictions: by checkpoint, its float32 outputs.
+        """
+        return {
+            member: predictions[indices[0]]
+            if len(indices) == 1
+            else plain_vote(self.task, np.stack([predictions[index] for index in indices]))
+            for member, indices in self.groups.items()
+        }
+
     def table(
         self,
         ids: Sequence[str],
@@ -76,11 +89,8 @@ class TaskVote:
         """
         members = 1 if self.ensemble is None else len(self.ensemble.voters)
         votes = np.zeros((members, *predictions[0].shape), dtype=predictions[0].dtype)
-        for member, indices in self.groups.items():
-            if len(indices) == 1:
-                votes[member] = predictions[indices[0]]
-            else:  # the vote of the folds, as the bank holds it
-                votes[member] = plain_vote(self.task, np.stack([predictions[index] for index in indices]))
+        for member, outputs in self.of_members(predictions).items():
+            votes[member] = outputs
         combined = votes[0] if self.ensemble is None else self.ensemble.combine(votes)
         id_column = pa.array(list(ids), pa.string())
         kind, names = self.task.kind, self.task.names
