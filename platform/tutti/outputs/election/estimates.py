@@ -20,7 +20,6 @@ _MOST_BYTES = 2**26  # of one estimate on disk
 _MOST_FILES = 100
 _PACKAGE = Path(__file__).parents[2]
 _ROOMS = ("ensembling", "tasks")  # whose code an estimate comes from
-_OPTIONAL = ("probabilities", "calibrated", "agreement")
 
 
 class Estimates:
@@ -75,9 +74,15 @@ def _read(file: Path) -> tuple[OutOfFold, Judged] | None:
     try:
         arrays = load_file(file)
         judged = Judged(arrays.pop("score").item(), arrays.pop("resampled"), arrays.pop("one_row").item())
-        arrays.setdefault("scored", arrays["decisions"])
-        optional = {name: arrays.pop(name, None) for name in _OPTIONAL}
-        return OutOfFold(**arrays, **optional), judged
+        found = OutOfFold(
+            decisions=arrays["decisions"],
+            scored=arrays.get("scored", arrays["decisions"]),
+            probabilities=arrays.get("probabilities"),
+            calibrated=arrays.get("calibrated"),
+            labelled=arrays["labelled"],
+            agreement=arrays.get("agreement"),
+        )
+        return found, judged
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):  # none, or a damaged one: computed again
         return None
 
