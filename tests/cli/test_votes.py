@@ -110,7 +110,7 @@ def test_a_report_is_one_page_in_the_study_and_in_mlflow(place):
     text = page.read_text(encoding="utf8")
     for part in ("The score of each trial", "The best trial and the vote of each task", "Accuracy by confidence"):
         assert f'aria-label="{part}"' in text
-    assert re.search(r'href="http://127\.0\.0\.1:5000/#/experiments/\d+/runs/\w+">t0000<', text)
+    assert re.search(r'href="http://127\.0\.0\.1:5000/tutti/\d+#\w+">t0000<', text)
     assert "5 trials: 4 finished, 1 stopped early" in text
     assert MOODS["sad"] in text  # of a row that is wrong or disputed
     uri = f"sqlite:///{place / 'studies/moods/mlflow.db'}"

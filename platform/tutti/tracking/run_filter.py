@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from mlflow import MlflowClient
@@ -11,7 +12,6 @@ from mlflow.utils import get_results_from_paginated_fn
 from mlflow.utils.search_utils import SearchUtils
 
 from tutti.errors import Fault, StudyError
-from tutti.tracking.links import run_page
 from tutti.tracking.mlflow_tracker import TRIAL, is_owned_by
 from tutti.tracking.store import experiment_id, store_faults
 
@@ -52,10 +52,13 @@ def find_trials(uri: str, *, experiment: str, wanted: str, what: str, owner: str
         raise _parse_error(what, wanted, error) from error
 
 
-def run_pages(uri: str, *, experiment: str, base_url: str, owner: str | None = None) -> dict[str, str]:
-    """The pages of a study's trials by key, on the MLflow server at ``base_url``.
+def run_pages(
+    uri: str, *, experiment: str, page: Callable[[str, str], str], owner: str | None = None
+) -> dict[str, str]:
+    """The pages of a study's trials by key.
 
     Args:
+        page: returns a run's page, by the ids of experiment and run.
         owner: as in ``find_trials``.
 
     Raises:
@@ -63,7 +66,7 @@ def run_pages(uri: str, *, experiment: str, base_url: str, owner: str | None = N
     """
     place = experiment_id(uri, experiment)
     runs = _runs(uri, place, "", owner=owner)
-    return {key: f"{base_url.rstrip('/')}/{run_page(place, run.info.run_id)}" for key, run in runs.items()}
+    return {key: page(place, run.info.run_id) for key, run in runs.items()}
 
 
 def _runs(uri: str, place: str, wanted: str, *, owner: str | None) -> dict[str, Run]:

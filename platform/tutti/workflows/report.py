@@ -76,7 +76,9 @@ def report(
     if stores.is_tracked(config, folder):
         try:
             with waiting("Storing it in MLflow", quiet=quiet):
-                stores.open_run(config, folder).log_files(files[:2], place="report")
+                run = stores.open_run(config, folder)
+                run.log_files(files[:2], place="report")
+                run.describe_by(f"report/{files[0].name}", what="The study's report")
         except TrackingError as error:  # the page is written already
             study.console.print(f"Not stored in MLflow: {error}")
     return files
@@ -123,13 +125,19 @@ def _links(study: StudyBase) -> tuple[dict[str, str], str | None]:
     if not stores.is_tracked(config, folder):
         return {}, None
     stores.quiet_mlflow()
+    from tutti.tracking.links import run_page, start_page
     from tutti.tracking.run_filter import run_pages
 
     uri = to_read(stores.tracking_uri(config, folder))
     served = uri.startswith(("http://", "https://"))
-    base = without_password(uri) if served else f"http://127.0.0.1:{_PORT}"
+
+    def page(experiment: str, run: str) -> str:
+        if served:
+            return f"{without_password(uri).rstrip('/')}/{run_page(experiment, run)}"
+        return start_page(f"http://127.0.0.1:{_PORT}", experiment, run)
+
     try:
-        pages = run_pages(uri, experiment=study.name, base_url=base, owner=folder.owner)
+        pages = run_pages(uri, experiment=study.name, page=page, owner=folder.owner)
     except TrackingError:  # a report needs no MLflow
         return {}, None
     return pages, None if served else f"tutti ui {study_argument(folder)} --port {_PORT}"

@@ -1,5 +1,9 @@
 "use strict";
 // Hovering, sorting, filtering. Without it the page shows the same.
+const memory = {  // which MLflow's frame does not give
+  get: key => { try { return sessionStorage.getItem(key); } catch { return null; } },
+  set: (key, value) => { try { sessionStorage.setItem(key, value); } catch { /* then a reload begins anew */ } },
+};
 const all = (query, root = document) => [...root.querySelectorAll(query)];
 const tip = document.body.appendChild(Object.assign(document.createElement("div"), { id: "tip" }));
 
@@ -54,9 +58,9 @@ all(".tools").forEach(tools => {
     });
     const count = rows.filter(row => !row.hidden).length;
     shown.textContent = count === rows.length ? "" : `${count} of ${rows.length} shown`;
-    sessionStorage.setItem(name, JSON.stringify([box.value, pressed]));
+    memory.set(name, JSON.stringify([box.value, pressed]));
   };
-  const [words, pressed] = JSON.parse(sessionStorage.getItem(name) ?? "null") ?? ["", buttons.filter(each => each.getAttribute("aria-pressed") === "true").map(each => each.dataset.f)];
+  const [words, pressed] = JSON.parse(memory.get(name) ?? "null") ?? ["", buttons.filter(each => each.getAttribute("aria-pressed") === "true").map(each => each.dataset.f)];
   box.value = words;
   buttons.forEach(button => {
     button.setAttribute("aria-pressed", pressed.includes(button.dataset.f));
@@ -91,6 +95,6 @@ addEventListener("scroll", follow, { passive: true });
 follow();
 const kept = `tutti ${location.pathname} scroll`;  // of a page that reloads itself
 if (document.querySelector("meta[http-equiv=refresh]")) {
-  scrollTo(0, Number(sessionStorage.getItem(kept) ?? 0));
-  addEventListener("scroll", () => sessionStorage.setItem(kept, scrollY), { passive: true });
+  scrollTo(0, Number(memory.get(kept) ?? 0));
+  addEventListener("scroll", () => memory.set(kept, scrollY), { passive: true });
 }
