@@ -314,4 +314,7 @@ def round_(
     opened = open_study(study)
     opened.again = lambda **_: again
     with interruptible(going_on(opened.again)):
-        opened.round(recipe, trials=trials, until_no_gain=until_no_gain)
+        rounds = opened.round(recipe, trials=trials, until_no_gain=until_no_gain)
+    kept = bool(rounds) and rounds[-1].kept
+    words = ["round", study, *words] if kept else ["report", study]
+    show_next(console, shlex.join(words))

@@ -54,7 +54,8 @@ class Vote:
     def __repr__(self) -> str:
         from tutti.outputs.formatting import estimate_text, signed
 
-        scores = f"score {estimate_text(self.score)}, gain {signed(self.gain)}"
+        best, vote = estimate_text(self.card.single), estimate_text(self.score)
+        scores = f"best trial {best}, vote {vote}, gain {signed(self.gain)}"
         return f"<Vote of study {self.card.study}, recipe {self.card.recipe}: {scores}>"
 
     def _repr_markdown_(self) -> str:  # in notebooks
