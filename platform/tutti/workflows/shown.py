@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tutti.outputs.pseudo.report import PseudoLabelReport
     from tutti.outputs.pseudo.rounds import Comparison
     from tutti.outputs.submission.leaderboard import Entry
+    from tutti.records import CheckpointRecord
 
 _SHOWN = 5  # pairs of submissions
 _WITH_VOTERS = 9  # tasks at most, below which who votes is listed
@@ -56,6 +57,12 @@ def _voters(task: TaskCard) -> str:
     """The metric and who votes, below a task's scores."""
     voting = [f"{member.key} {100 * member.weight:.0f} %" for member in task.members if member.weight]
     return f"{task.metric}, {task.method}: {', '.join(voting)}"
+
+
+def show_guest(console: Console, record: CheckpointRecord) -> None:
+    """Prints a guest's scores, and where its predictions come from."""
+    scores = ", ".join(f"{task} {number(score)}" for task, score in record.task_scores.items())
+    console.print(f"guest {record.key}: {scores}; {record.source}", markup=False)
 
 
 def show_pseudo_labels(console: Console, report: PseudoLabelReport, target: Path) -> None:

@@ -278,9 +278,10 @@ def _task_plots(
 
 
 def _matrix(task: Task, elected: Elected) -> Matrix | None:
-    if task.kind.picture != "confusion_matrix":
+    if task.kind.picture not in ("confusion_matrix", "confusions_of_units"):
         return None
-    return matrix(task.names, elected.ballot.labels, elected.held_out.decisions[0])
+    labels, decided = elected.ballot.labels, elected.held_out.decisions[0]
+    return matrix(task.names, labels[labels >= 0], decided[labels >= 0])
 
 
 def _classes(task: Task, elected: Elected) -> tuple[tuple[ClassScores, ClassScores], ...]:

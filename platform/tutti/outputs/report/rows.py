@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -110,12 +110,14 @@ def class_scores(task: Task, labels: np.ndarray, decided: np.ndarray) -> tuple[C
     Rows on which a label is missing do not count for it.
     """
     kind = task.kind
+    if kind.spans == "none":
+        known_tags = labels >= 0
+        found, true = decided[known_tags].astype(np.int64), labels[known_tags]
+        counted = [np.bincount(each, minlength=task.outputs) for each in (true[true == found], found, true)]
+        return tuple(_of_counts(name, *each) for name, *each in zip(task.names, *counted, strict=True))
     if kind.sequential:
         counts = entity_counts(labels, decided, outputs=task.outputs).sum(axis=0).T
-        return tuple(
-            ClassScores(name, int(true), right / found if found else None, right / true if true else None)
-            for name, (right, found, true) in zip(types_of(task.names), counts, strict=True)
-        )
+        return tuple(_of_counts(name, *each) for name, each in zip(types_of(task.names), counts, strict=True))
     every_actual, every_predicted = (kind.held(each, task.outputs) for each in (labels, decided))
     every_predicted = every_predicted & known(kind, labels)
     scores = []
@@ -123,6 +125,10 @@ def class_scores(task: Task, labels: np.ndarray, decided: np.ndarray) -> tuple[C
         correct = actual & predicted
         scores.append(ClassScores(name, int(actual.sum()), _share(correct, predicted), _share(correct, actual)))
     return tuple(scores)
+
+
+def _of_counts(name: str, right: int, found: int, true: int) -> ClassScores:
+    return ClassScores(name, int(true), right / found if found else None, right / true if true else None)
 
 
 class Opinions:
@@ -144,7 +150,7 @@ class Opinions:
     @cached_property
     def wrong(self) -> list[int]:
         """The rows that the vote has wrong, the surest first: labels to be checked."""
-        rows = np.flatnonzero(_differ(self._labels, self._decided))
+        rows = np.flatnonzero(self._task.kind.wrong(self._decided, self._labels))
         return rows[np.argsort(-self._losses[rows], kind="stable")].tolist()
 
     @cached_property
@@ -173,7 +179,7 @@ class Opinions:
             text=self._texts[row],
             label=kind.text(label, task.names, exact=True),
             predicted=kind.text(decided, task.names),
-            wrong=bool(_differ(self._labels[[row]], self._decided[[row]])[0]),
+            wrong=bool(kind.wrong(self._decided[[row]], self._labels[[row]])[0]),
             loss=float(self._losses[row]),
             given=float(np.exp(-self._losses[row])) if single else None,
             disagreement=float(self._disagreements[row]),
@@ -198,20 +204,12 @@ class Opinions:
         return np.where(kind.same(votes), 0, kind.disagreement(votes))
 
 
-def _differ(labels: np.ndarray, decided: np.ndarray) -> np.ndarray:
-    """``(rows,)`` bool: whether decisions differ from what is known of the labels."""
-    if labels.dtype == object:
-        return np.array([one.split() != other.split() for one, other in zip(labels, decided, strict=True)], dtype=bool)
-    differ: Any = labels != decided
-    differ &= ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
-    return np.asarray(differ.reshape(len(labels), -1).any(axis=1))
-
-
 def _parts(task: Task, text: str, labels: np.ndarray, decided: np.ndarray) -> tuple[Part, ...]:
-    types = ("", *types_of(task.names))
+    marks = task.kind.spans != "none"
+    types = ("", *types_of(task.names)) if marks else task.names
     units = spans_of(text, task.unit)[: int((labels != ABSENT).sum())]  # a text beside it follows
     by_unit = [
-        (types[(max(int(tag), 0) + 1) // 2], types[(max(int(other), 0) + 1) // 2])
+        tuple(types[(max(int(one), 0) + 1) // 2 if marks else max(int(one), 0)] for one in (tag, other))
         for tag, other in zip(labels[: len(units)], decided[: len(units)], strict=True)
     ]
     parts: list[Part] = []

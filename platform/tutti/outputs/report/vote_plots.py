@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -160,4 +161,17 @@ def _lengths(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], ids:
     return scatter(true, own, ("length in characters",), ids)
 
 
-_DRAWN = {"predicted_and_true": scatter, "lengths": _lengths}
+def _differences(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], ids: Sequence[str]) -> str:
+    """How many pairs have the better text so much above the other: below 0 they are wrong."""
+    above = decided[:, 0] - decided[:, 1]
+    counts, edges = np.histogram(above, bins=min(40, max(10, len(above) // 20)))
+    plot = Plot(x=Axis(edges.tolist()), y=Axis([0, int(counts.max())]), xlabel="better above worse", ylabel="pairs")
+    steps = [*zip(edges[:-1].tolist(), counts.tolist(), strict=True), (float(edges[-1]), 0)]
+    corners = [corner for (x, y), (end, _) in pairwise(steps) for corner in ((x, float(y)), (end, float(y)))]
+    plot.area([(steps[0][0], 0.0), (steps[-1][0], 0.0)], corners, "band")
+    plot.line(corners, "curve finished")
+    plot.line([(0, 0), (0, float(counts.max()))], "axis")
+    return plot.svg("How much the better text is above the other")
+
+
+_DRAWN = {"predicted_and_true": scatter, "lengths": _lengths, "differences": _differences}

@@ -30,6 +30,8 @@ class Classes:
     exchangeable: ClassVar[bool] = False
     generative: ClassVar[bool] = False
     sequential: ClassVar[bool] = False
+    comparative: ClassVar[bool] = False
+    spans: ClassVar[str] = ""
     tuned_alone: ClassVar[bool] = False
     needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "confusion_matrix"
@@ -116,6 +118,9 @@ class Classes:
     def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
         counts = Counter(names[index] for index in votes.argmax(axis=1))
         return ", ".join(f"{name} {count}" for name, count in counts.most_common())
+
+    def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.asarray(decided != labels)
 
     def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         likelihoods = outputs[np.arange(len(labels)), labels].astype(np.float64)

@@ -36,6 +36,8 @@ class Labels:
     exchangeable: ClassVar[bool] = False
     generative: ClassVar[bool] = False
     sequential: ClassVar[bool] = False
+    comparative: ClassVar[bool] = False
+    spans: ClassVar[str] = ""
     tuned_alone: ClassVar[bool] = True
     needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "scores_by_label"
@@ -143,6 +145,9 @@ class Labels:
         counts = {name: int(count) for name, count in zip(names, self.decide(votes).sum(axis=0), strict=True) if count}
         listed = sorted(counts.items(), key=lambda item: -item[1])
         return ", ".join(f"{name} {count}" for name, count in listed) or "none"
+
+    def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.asarray(((decided != labels) & ~np.isnan(labels)).any(axis=1))
 
     def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         right = np.where(labels == 1, outputs, 1 - outputs.astype(np.float64))
