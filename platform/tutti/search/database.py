@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from sqlite3 import SQLITE_BUSY, SQLITE_ERROR, SQLITE_READONLY
 from sqlite3 import Connection as SqliteConnection
@@ -18,6 +19,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from optuna.storages._rdb.models import (
     TrialIntermediateValueModel,
+    TrialModel,
     TrialParamModel,
     TrialSystemAttributeModel,
     TrialUserAttributeModel,
@@ -25,6 +27,7 @@ from optuna.storages._rdb.models import (
 from sqlalchemy import create_engine, delete, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from tutti.config.address import to_read
 from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, first_line
@@ -145,6 +148,14 @@ def delete_reports(storage: RDBStorage, trial_id: int, attributes: Collection[st
         connection.execute(
             delete(user_attributes).where(user_attributes.trial_id == trial_id, user_attributes.key.in_(attributes))
         )
+
+
+def set_duration(storage: RDBStorage, trial_id: int, seconds: float) -> None:
+    """Dates the beginning of an ended trial so that it took so long. Optuna has that of its proposal."""
+    with Session(storage.engine) as session, session.begin():
+        trial = session.get(TrialModel, trial_id)
+        if trial is not None and trial.datetime_complete is not None:
+            trial.datetime_start = trial.datetime_complete - timedelta(seconds=seconds)
 
 
 def delete_draw(storage: RDBStorage, trial_id: int) -> None:

@@ -300,6 +300,8 @@ class StudyStore:
                 optuna_state = optuna.trial.TrialState.PRUNED
             ordered = [values[name] for name in self._objectives] if state is TrialState.FINISHED else None
             self._study.tell(trial.number, ordered, state=optuna_state)
+            if seconds is not None:
+                database.set_duration(self._storage, trial_id, seconds)
 
     @patiently
     def run_seconds(self) -> float:

@@ -167,7 +167,9 @@ class MlflowTracker:
                     points.append(point)
             self._log(run_id, points)
             self._tag(run_id, {**tags, STATE: state.value} | ({_REASON: reason} if reason else {}))
-            self._client.set_terminated(run_id, STATUS[state], ended)
+            if "seconds" in metrics:  # the run began when the trial was submitted, and may have been cut off since
+                ended = self._client.get_run(run_id).info.start_time + round(1000 * metrics["seconds"])
+            self._client.set_terminated(run_id, STATUS[state], ended)  # MLflow shows no other duration
         self._points.pop(run_id, None)
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:

@@ -54,7 +54,8 @@ class Vote:
     def __repr__(self) -> str:
         from tutti.outputs.formatting import estimate_text, signed
 
-        scores = f"score {estimate_text(self.score)}, gain {signed(self.gain)}"
+        best, vote = estimate_text(self.card.single), estimate_text(self.score)
+        scores = f"best trial {best}, vote {vote}, gain {signed(self.gain)}"
         return f"<Vote of study {self.card.study}, recipe {self.card.recipe}: {scores}>"
 
     def _repr_markdown_(self) -> str:  # in notebooks
@@ -185,8 +186,9 @@ def ensemble(
     Example:
         >>> study.ensemble("auto").write()
     """
-    with waiting("Choosing the ensemble's members and scoring it", quiet=study.console.quiet):
+    with waiting("Choosing the ensemble's members and scoring it", quiet=study.console.quiet) as say:
         from tutti.outputs.election.ensemble import vote
+        from tutti.outputs.election.estimates import Estimates
 
         study = study.stored
         config, prepared = study.config, study.prepared
@@ -208,6 +210,7 @@ def ensemble(
             prompts=_prompts(config, prepared),
             tagged=_tagged(config, prepared),
             folded=config.split.folds is not None,
+            estimates=Estimates(study.folder.estimates, say=say),
             recipe_keys=recipe_keys(chosen, studies),
         )
     return Vote(studies, name, chosen, voted)
