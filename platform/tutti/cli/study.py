@@ -16,7 +16,7 @@ from tutti.records import best_trial
 from tutti.search.objectives import pareto_front
 from tutti.workflows.console import console, program
 from tutti.workflows.progress import best_so_far, failures, outcome_table, summary
-from tutti.workflows.shown import show_card, show_pseudo_labels, show_soup
+from tutti.workflows.shown import show_card, show_guest, show_pseudo_labels, show_soup
 from tutti.workflows.study import open_study
 from tutti.workflows.vote import Vote
 
@@ -47,10 +47,13 @@ def trials(
             del document["last_task_scores"]  # with folds, what a trial that ends otherwise is told by
         if len(objectives) > 1:
             documents = [document | {"front": document["key"] in front} for document in documents]
+        documents += [dataclasses.asdict(guest) | {"state": "guest"} for guest in opened.guests()]
         typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))
         return
     best = best_so_far(records) if opened.is_running else best_trial(records)
     console.print(outcome_table(config, records, best=best))
+    for guest in opened.guests():
+        show_guest(console, guest)
     if len(objectives) > 1:
         console.print(f"Pareto front (*) of {', '.join(objectives)}: {', '.join(front) or 'none yet'}")
     for line in failures(records):

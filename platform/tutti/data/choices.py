@@ -1,4 +1,4 @@
-"""Encodes rows with candidates: one input for each, of which the context alone is cut."""
+"""Encodes rows of several inputs: candidates, of which the context alone is cut, and texts with values of their own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tutti.data.long_texts import kept_of_first
-from tutti.data.special_tokens import BETWEEN, joins_pairs, separated
+from tutti.data.long_texts import cut, kept_of_first
+from tutti.data.special_tokens import BETWEEN, joins_pairs, separated, separator
 from tutti.errors import Fault, TaskFileError
 from tutti.records import TextLimit
 from tutti.tasks.layouts.candidates import from_json
@@ -61,6 +61,50 @@ def encoded_choices(
                 encoding[name][number] = np.array(encoding[name][number], dtype=np.int32)[places]
             lengths[number] = len(places)
         yield _batch(encoding, lengths, counts, schema)
+
+
+def encoded_texts(
+    texts: pa.Table, tokenizer: Any, limit: TextLimit, *, schema: pa.Schema, rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Batches of so many rows: each row's texts as inputs of their own, one after another, with ``WINDOWS``.
+
+    A text that is too long keeps its first tokens, or with ``head_tail`` its first and last ones. What stands before
+    the first separator token, a prompt, loses tokens at its beginning before what follows it loses any.
+
+    Args:
+        texts: columns text and, where rows have two, text_b.
+    """
+    names = [name for name in ("text", "text_b") if name in texts.column_names]
+    for start in range(0, texts.num_rows, rows):
+        part = texts.slice(start, rows)
+        columns = [separated(part[name].to_pylist(), tokenizer) for name in names]
+        flat = [text for row in zip(*columns, strict=True) for text in row]
+        encoding = tokenizer(
+            flat,
+            padding=False,
+            truncation=False,
+            return_attention_mask=False,
+            return_special_tokens_mask=True,
+            verbose=False,
+        )
+        lengths = np.array(list(map(len, encoding["input_ids"])))
+        for number in np.flatnonzero(lengths > limit.max_length):
+            places = _kept(encoding, int(number), limit, tokenizer)
+            for name in schema.names[:-2]:
+                encoding[name][number] = np.array(encoding[name][number], dtype=np.int32)[places]
+            lengths[number] = len(places)
+        yield _batch(encoding, lengths, np.full(part.num_rows, len(names)), schema)
+
+
+def _kept(encoding: Any, number: int, limit: TextLimit, tokenizer: Any) -> np.ndarray:
+    """The places of the tokens that a text too long keeps."""
+    special = np.array(encoding["special_tokens_mask"][number], dtype=bool)
+    own, room = np.flatnonzero(~special), limit.max_length - int(special.sum())
+    between = tokenizer.convert_tokens_to_ids(separator(tokenizer))
+    prompt = int((np.array(encoding["input_ids"][number])[own] == between).argmax())  # 0 without one
+    own = own[min(prompt, len(own) - room) :]
+    kept = cut(own, room, limit.long_texts)
+    return np.sort(np.concatenate([np.flatnonzero(special), kept]))
 
 
 def _batch(encoding: Any, lengths: np.ndarray, counts: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tutti.data.choices import CHOICES, encoded_choices
+from tutti.data.choices import CHOICES, encoded_choices, encoded_texts
 from tutti.data.encoding_key import state_of, table_key
 from tutti.data.long_texts import WINDOWS, fitted
 from tutti.data.prepared import REPORTED, Prepared, read_columns
@@ -221,7 +221,7 @@ def _load(
         if reported:
             check_answers(loaded, where=f"{part.removeprefix(REPORTED)} of the task {task}")
         return loaded
-    if own.unit:
+    if loaded.units is not None:
         return _with_tags(loaded)
     if not swaps:
         return loaded
@@ -350,7 +350,7 @@ def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int, swapped: p
 def _schema(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> pa.Schema:
     names = ["input_ids", *(["token_type_ids"] if "token_type_ids" in tokenizer.model_input_names else [])]
     has_windows = limit.long_texts == "windows" or limit.unit or CHOICES in texts.column_names
-    names += [WINDOWS, *(PLACES if limit.unit else ())] if has_windows else []
+    names += [WINDOWS, *(PLACES if limit.unit not in ("", "text") else ())] if has_windows else []
     return pa.schema([*((name, pa.list_(pa.int32())) for name in names), ("length", pa.int32())])
 
 
@@ -375,7 +375,7 @@ def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swa
 def _encoded(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> Iterator[pa.RecordBatch]:
     schema, cuts = _schema(texts, tokenizer, limit), limit.long_texts == "truncate"
     if CHOICES in texts.column_names or limit.unit:
-        by_parts = encoded_units if limit.unit else encoded_choices
+        by_parts = {"": encoded_choices, "text": encoded_texts}.get(limit.unit, encoded_units)
         yield from by_parts(texts, tokenizer, limit, schema=schema, rows=_BATCH)
         return
     options: dict[str, Any] = {"truncation": "longest_first", "max_length": limit.max_length}

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
-from tutti.config.study import AnswerForm, Split
-from tutti.data.clean import text_groups_of
+from tutti.config.columns import AnswerForm
+from tutti.config.study import Split
+from tutti.data.clean import can_be_apart, text_groups_of
 from tutti.data.deal import deal
 from tutti.data.faults_of_all import for_all
 from tutti.data.split import (
@@ -27,6 +28,10 @@ from tutti.tasks.kinds.classes import ordered_classes
 from tutti.tasks.kinds.columns import of_frame
 from tutti.tasks.kinds.protocol import Kind
 
+_SHARED = (
+    "most pairs are connected by texts that several have, so that texts of validation pairs are in training pairs too, "
+    "which raises scores; name a column of groups as split.group, or a validation file"
+)
 _TRAIN_COLUMNS = ["weight", "probabilities", "extra", "only", "fold"]  # of training rows only
 
 
@@ -84,7 +89,7 @@ def hold_out(tasks: Mapping[str, TaskRows], rule: Split) -> tuple[dict[str, Task
     """
     for_all(tasks, _check_groups)
     sets = _sets(tasks)
-    notices: list[str] = []
+    notices = [f"{name}: {_SHARED}" for name, rows in tasks.items() if _shares_texts(rows)]
     given = {name: sets[name][len(rows.regular) :] for name, rows in tasks.items()}  # sets of validation files' rows
     left = {}
     for name, rows in tasks.items():
@@ -119,7 +124,12 @@ def hold_out(tasks: Mapping[str, TaskRows], rule: Split) -> tuple[dict[str, Task
 def _sets(tasks: Mapping[str, TaskRows]) -> dict[str, np.ndarray]:
     """By task ``(regular rows, then rows of its validation file,)``: the number of each row's connected set."""
     frames = {name: pd.concat([rows.regular, rows.validation]) for name, rows in tasks.items()}
-    return text_groups_of(frames)
+    return text_groups_of(frames, apart=[name for name, rows in tasks.items() if rows.kind.comparative])
+
+
+def _shares_texts(rows: TaskRows) -> bool:
+    """Whether pairs of which one text is better are held out though others have the same texts."""
+    return rows.kind.comparative and rows.validation is None and not can_be_apart(rows.regular)
 
 
 def _check_groups(rows: TaskRows) -> None:

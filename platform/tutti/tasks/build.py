@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from tutti.config.cleaning import Cleaning
+from tutti.config.columns import Columns
 from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
 from tutti.config.metric_facts import FACTS, KindName, kind_of
-from tutti.config.study import TEXTS, Columns, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
+from tutti.config.study import TEXTS, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
@@ -124,7 +125,7 @@ class TaskSpec:
     @property
     def unit(self) -> str:
         """What has a tag; empty where rows have labels as a whole."""
-        return self.layout.unit if isinstance(self.layout, Tagged) else ""
+        return self.layout.unit if isinstance(self.layout, Tagged) else "text" if self.kind.comparative else ""
 
     @property
     def training_suffix(self) -> str:
@@ -217,10 +218,16 @@ def _generation(config: TaskConfig) -> Generation:
 
 def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None, fold: str | None) -> Table:
     columns = config.columns
+    texts: dict[str, Any] = {"text": columns.text, "text_b": columns.text_b, "single": None}
+    texts |= {"template": config.template, "template_b": config.template_b}
+    if columns.better and columns.worse:
+        texts |= {"text": columns.better, "text_b": columns.worse, "single": columns.text}
+        if columns.prompt:
+            start = f"{{{columns.prompt}}} [SEP] "
+            texts |= {"template": f"{start}{{{columns.better}}}", "template_b": f"{start}{{{columns.worse}}}"}
     return Table(
         id=columns.id,
-        text=columns.text,
-        text_b=columns.text_b,
+        **texts,
         label=columns.label_column,
         labels=columns.columns_of_labels,
         several=isinstance(columns.labels, str) or columns.separator is not None,
@@ -228,8 +235,6 @@ def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None
         choices=columns.columns_of_choices,
         answers=columns.answers,
         weight=config.row_weight,
-        template=config.template,
-        template_b=config.template_b,
         sample_ids=sample_ids,
         group=group,
         fold=fold,
@@ -238,7 +243,8 @@ def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None
 
 def _layouts(name: str, config: TaskConfig, table: Table) -> tuple[Layout, Layout, bool]:
     """The layout, the layout of ``extra_train``, which has no groups and folds, and whether rows are pairs."""
-    plain, pair = replace(table, group=None, fold=None, weight=None), "text_b" in table.names(labelled=False)
+    plain = replace(table, group=None, fold=None, weight=None)
+    pair = "text_b" in table.names(labelled=False) and table.single is None
     match config.layout:
         case "competition":
             competition = Competition(config.pair, config.cleaning.broken_rows, config.columns.separator)
@@ -273,7 +279,7 @@ def _tagged(config: TaskConfig) -> Tagged:
     text = columns.text if columns.text != defaults.text else None
     label = columns.label if columns.label != defaults.label else None
     unit = config.unit or ("word" if config.dataset is not None else natural_unit(config.files()["train"], text))
-    return Tagged(unit, text, label, columns.text_b, columns.id, config.dataset, config.subset)
+    return Tagged(unit, text, label, columns.text_b, columns.id, config.dataset, config.subset, config.spans != "none")
 
 
 def numbering_note(layout: Layout, source: str) -> str | None:

@@ -8,8 +8,9 @@ from os.path import normpath, relpath
 from pathlib import Path
 from typing import Any
 
+from tutti.config.columns import AnswerForm
 from tutti.config.metric_facts import FACTS, Needs
-from tutti.config.study import AnswerForm, OwnMetric
+from tutti.config.study import OwnMetric
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
 
@@ -52,7 +53,8 @@ class Task:
         own_metric: where ``metric`` is the user's own; its file is the copy beside the study's prepared data.
         weight: of its score in the study's, see ``tutti.tasks.objective``.
         generation: of a task of texts; None for others.
-        unit: what has a tag, as of ``tutti.tasks.units``; empty where rows have labels as a whole.
+        unit: what has a tag, as of ``tutti.tasks.units``; ``text`` where each text of a row has a value; empty where
+            rows have labels as a whole.
         answers: of a task with candidates, what the labels of its training file are, as ``columns.answers``; else None.
     """
 

@@ -245,7 +245,9 @@ def _formats(study: StudyBase, recipe: Recipe, sets: Sequence[TestSet], submissi
             except SubmissionError:  # the sample of an earlier round
                 rows[name] = tuple(each.rows["id"])
     choices = _by_part((s for s in sets if "choices" in s.rows), lambda s: from_json(s.rows["choices"].tolist()))
-    return formats_for(study.config, recipe, tested, {**inherited, **given}, choices, form=wanted, rows=rows)
+    texts = _by_part((s for s in sets if s.task.kind.spans == "one"), lambda s: s.rows["text"].tolist())
+    templates = {**inherited, **given}
+    return formats_for(study.config, recipe, tested, templates, choices, texts=texts, form=wanted, rows=rows)
 
 
 def _by_part(sets: Sequence[TestSet] | Iterator[TestSet], value: Callable[[TestSet], Any]) -> dict[str, dict[str, Any]]:

@@ -68,7 +68,7 @@ def soup(study: StudyBase, recipe: str = "soup") -> Soup:
     studies = voting_studies(study, members=chosen.members)
     election = elect(
         study=config.study,
-        bank=electorate_of(studies, members=chosen.members),
+        bank=electorate_of(studies, members=chosen.members.model_copy(update={"guests": False})),
         tasks=prepared.tasks,
         validation=prepared.validation_rows(),
         needed={},

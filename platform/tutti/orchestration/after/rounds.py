@@ -69,7 +69,8 @@ def check_rounds(
     if not any("unlabeled" in parts for parts in prepared.parts.values()):
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
         raise StudyError(Fault(f"the study {name}", "have a task with unlabelled rows", "none", remedy))
-    groups = text_groups_of(prepared.validation_rows())
+    apart = [task.name for task in prepared.tasks if task.kind.comparative]
+    groups = text_groups_of(prepared.validation_rows(), apart=apart)
     for task, own in groups.items():
         if (texts := len(np.unique(own))) < MIN_TEXTS_NESTED:
             rule = f"have {MIN_TEXTS_NESTED} validation rows of different texts or more, to tell whether a round gains"

@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from tutti.ensembling.methods.protocol import Weighted
+from tutti.ensembling.methods.protocol import InUnits, Weighted
 from tutti.ensembling.methods.registry import plain_vote
 from tutti.ensembling.procedure import Ensemble
 from tutti.ensembling.pseudo import opinion
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import below_file_fault, resolved, storage_faults, strays, strays_of, whole_file, write_whole
 from tutti.tasks.layouts.candidates import from_json, spelled
-from tutti.tasks.layouts.tags import spans_of_tags
+from tutti.tasks.layouts.tags import piece_of, spans_of_tags
 from tutti.tasks.units import spans_of
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ class TaskVote:
             )
         if not kind.probabilistic:
             by_column = np.ascontiguousarray(combined.reshape(len(combined), -1).T)
+            if kind.comparative and np.isnan(combined[:, 1]).all():  # single texts
+                by_column, names = by_column[:1], ()
             numbers = dict(zip(names or ("value",), map(pa.array, by_column), strict=True))
             return pa.table([id_column, *numbers.values()], names=["id", *numbers])
         decided = kind.decide(combined, self.decision) if self.ensemble is None else self.ensemble.decide(combined)
@@ -110,11 +112,18 @@ class TaskVote:
         if kind.sequential:
             least = opinion(kind, probabilities, decided, decided[None]).confidence
             sure = np.nan_to_num(least.astype(np.float32), nan=1.0)  # of a row without any word
-            entities = [
-                marked(text, spans_of(text, self.task.unit), [tag for tag in json.loads(tags) if tag])
-                for text, tags in zip(texts, kind.cells(decided, names), strict=True)
-            ]
-            columns = {"id": id_column, "tags": kind.spell(decided, names), "entities": entities, "confidence": sure}
+            cells = kind.cells(decided, names)
+            columns = {"id": id_column}
+            if kind.spans == "one":
+                unit = self.task.unit
+                columns["answer"] = [piece_of(text, unit, tags) for text, tags in zip(texts, cells, strict=True)]
+            columns["tags"] = [" ".join(json.loads(tags)) for tags in cells]
+            if kind.spans != "none":
+                columns["entities"] = [
+                    marked(text, spans_of(text, self.task.unit), [tag for tag in json.loads(tags) if tag])
+                    for text, tags in zip(texts, cells, strict=True)
+                ]
+            columns["confidence"] = sure
             return pa.table({name: pa.array(cells) for name, cells in columns.items()})
         held = kind.held(decided, len(names))
         decided_names = pa.array([", ".join(compress(names, row)) for row in held], pa.string())
@@ -135,7 +144,7 @@ class TaskVote:
 
 def needed_voters(ensemble: Ensemble) -> list[int]:
     """Indices of the voters that have to predict: a weighted mean needs no voter of weight 0."""
-    combiner = ensemble.combiner
+    combiner = ensemble.combiner.combiner if isinstance(ensemble.combiner, InUnits) else ensemble.combiner
     if isinstance(combiner, Weighted):
         return np.flatnonzero(combiner.weights).tolist()
     return list(range(len(ensemble.voters)))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from tutti.config.study import AnswerForm
+from tutti.config.columns import AnswerForm
 from tutti.errors import Fault
 from tutti.tasks.kinds.choice import letter, place_of
 from tutti.tasks.layouts.reading import cell_text

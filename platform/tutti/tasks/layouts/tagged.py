@@ -55,6 +55,7 @@ class Tagged(FileSource):
             first of ``TEXTS`` and ``LABELS`` that there is.
         text_b: the column of texts that are read beside, such as questions, of tables; None for none.
         id: a column of tables; None for ``id`` where there is one, and otherwise for numbers from 0.
+        marks: whether tags mark spans; otherwise they are classes of units, read and written as they are.
         dataset, subset: as of ``Hub``, whose splits are then the sources; None for files.
     """
 
@@ -65,6 +66,7 @@ class Tagged(FileSource):
     id: str | None = None
     dataset: str | None = None
     subset: str | None = None
+    marks: bool = True
 
     @cached_property
     def _hub(self) -> Hub | None:
@@ -123,7 +125,7 @@ class Tagged(FileSource):
             tags: of O, B and I, for each unit of each row.
         """
         labels = [label for cells, _ in self._blocks(like, None) for *_, label, _ in cells if label is not None]
-        style = Style.of(labels, self._tag_names(like))
+        style = Style.of(labels, self._tag_names(like)) if self.marks else Style(marks=False)
         if self._is_of_lines(source):
             style = style if style.form == "tags" else Style()
             return ".conll", self._tagged_lines(source, tags, style, self._separator(like))
@@ -161,6 +163,7 @@ class Tagged(FileSource):
             faults: list[Fault] = []
             names = ["id", "text", *["text_b"] * bool(self.text_b), *["label"] * labelled]
             columns: dict[str, list[str]] = {name: [] for name in names}
+            answers: dict[int, tuple[str, ...]] = {}
             for number, (place, name, text, labels, beside) in enumerate(cells, start=first):
                 try:
                     row = self._read(source, unit, place, text, labels, labelled=labelled)
@@ -173,18 +176,25 @@ class Tagged(FileSource):
                     columns["text_b"].append(beside)
                 if labelled:
                     columns["label"].append(json.dumps(row.tags, ensure_ascii=False))
+                if row.answers is not None:
+                    answers[len(columns["id"]) - 1] = row.answers
             raise_any(faults, origin=origin)
             places = [place for place, *_ in cells]
-            yield checked_frame(
+            frame = checked_frame(
                 columns, origin=origin, places=places, place=unit, faults=[], check=check, unique=limit is None
             )
+            if answers:
+                frame["answers"] = [json.dumps(answers.get(row, ()), ensure_ascii=False) for row in range(len(frame))]
+            yield frame
             first += len(cells)
 
     def _read(self, source: str, unit: str, place: int, text: Any, labels: Any, *, labelled: bool) -> Read:
         try:
             if labelled and labels is None:
                 raise Unfit("have labels", "none", "name their column as `columns: {label: NAME}`")
-            return read_row(text, labels, unit=self.unit, labelled=labelled, names=self._tag_names(source))
+            return read_row(
+                text, labels, unit=self.unit, labelled=labelled, names=self._tag_names(source), marks=self.marks
+            )
         except Unfit as error:
             raise TaskFileError(Fault(f"{self.origin(source)}, {unit} {place}", *error.args)) from error
 
