@@ -103,7 +103,11 @@ PREDICT: dict[str, Sequence[Case]] = {
     ),
     "From a folder to a study file": (
         Case("a folder without labelled rows", _data("test.csv", "id,text\n1,rain\n"), "new data --out new.yaml"),
-        Case("a table without a column of labels", _data("train.csv", "text\nrain\n"), "new data --out new.yaml"),
+        Case(
+            "a table without a column of labels",
+            _data("train.csv", "text\nrain and nobody here today\n"),
+            "new data --out new.yaml",
+        ),
         Case("a study file in the place of another", command="new mood_train.tsv --out study.yaml"),
         Case("a known solution that there is not", command="new mood_train.tsv --out new.yaml --like feedback"),
         Case("a metric that does not fit the labels", command="new mood_train.tsv --out new.yaml --metric rouge_l"),
