@@ -239,8 +239,10 @@ def _tagged(config: StudyConfig, prepared: Prepared) -> dict[str, dict[str, Tagg
 
 
 def tagging(spec: TaskSpec, file: str = "") -> Tagging | None:
-    """What writes a file of a task of tags with tags, as its training file is written; None for other tasks."""
-    if not isinstance(spec.layout, Tagged):
+    """What writes a file of a task of tags with tags, as its training file is written; None for other tasks, and for a
+    trial run, which has some of the file's rows alone.
+    """
+    if not isinstance(spec.layout, Tagged) or spec.max_rows:
         return None
     return partial(partial(spec.layout.tagged, like=spec.sources["train"]), file)
 
