@@ -77,6 +77,5 @@ PREDICT: dict[str, Sequence[Case]] = {
             folds,
             "predict studies/moods --checkpoint studies/moods/trials/t0000 --input mood_test.tsv --out out.csv",
         ),
-        Case("a soup of trials with folds", folds, "soup studies/moods"),
     )
 }

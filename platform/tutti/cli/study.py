@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -115,7 +115,15 @@ def _write(vote: Vote, out: Path | None) -> None:
         console.print(f"wrote {file}")
 
 
-def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
+def pseudo_label(
+    study: Study,
+    recipe: RecipeName = None,
+    others: With = None,
+    out: Out = None,
+    by_fold: Annotated[
+        bool, typer.Option("--by-fold", help="For a student of the same folds: of each fold by its own models.")
+    ] = False,
+) -> None:
     """Labels the unlabelled rows that the recipe chooses: one file per task, in the task's own training layout.
 
     The next study's `extra_train:` takes each file. How often labels are right is estimated by class. Exit code 1 where
@@ -123,10 +131,17 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
 
     Example: `tutti pseudo-label tnews_round --recipe examples/recipes/tnews_round.yaml`
     """
-    labels = open_study(study).pseudo_labels(recipe, others=others or ())
-    report = labels.write(out)
-    show_pseudo_labels(console, report, labels.folder)
-    if not report.files:
+    opened = open_study(study)
+    if by_fold:
+        found = opened.pseudo_labels_by_fold(recipe, others=others or ())
+    else:
+        found = [opened.pseudo_labels(recipe, others=others or ())]
+    files = 0
+    for labels in found:
+        report = labels.write(out / labels.folder.name if out and by_fold else out)
+        show_pseudo_labels(console, report, labels.folder)
+        files += len(report.files)
+    if not files:
         raise typer.Exit(1)
 
 
@@ -161,6 +176,9 @@ def predict(
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", metavar="DIR", help="One checkpoint alone, such as a soup.")
     ] = None,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="With the members that `tutti refit` trained on all rows.")
+    ] = False,
 ) -> None:
     """Predicts new rows with the members of an ensemble: id, label, confidence and each class's probability, in order.
 
@@ -174,7 +192,7 @@ def predict(
     """
     later = [*(inputs or ()), *(more or ())]
     if checkpoint:
-        check_left_out({"--recipe": recipe, "--with": others}, beside="--checkpoint")
+        check_left_out({"--recipe": recipe, "--with": others, "--refit": refit}, beside="--checkpoint")
     if later:
         check_left_out({"--input": file, "--task": task, "--checkpoint": checkpoint}, beside="--inputs")
     else:
@@ -183,12 +201,13 @@ def predict(
         raise StudyError(Fault("--out", "name what is written", "none", "add --out " + ("DIR" if later else "FILE")))
     if out is not None and not (file or later):
         raise StudyError(Fault("--out", "be given with rows to predict", "none", "add --input or --inputs"))
+    given: dict[str, Any] = {"recipe": recipe, "others": others or (), "refit": refit}
     with interruptible(lambda _: "Interrupted; run the same command again to continue."):
         opened = open_study(study)
         if file and out:
-            opened.predict(file, out, task=task, recipe=recipe, others=others or (), checkpoint=checkpoint)
+            opened.predict(file, out, task=task, checkpoint=checkpoint, **given)
         elif out:
-            vote = opened.predict_tests(later, recipe=recipe, others=others or (), submission=submission or ())
+            vote = opened.predict_tests(later, submission=submission or (), **given)
             _write(vote, out)
         else:
             for key, sets in opened.fill_bank(recipe).items():

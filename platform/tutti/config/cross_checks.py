@@ -57,8 +57,17 @@ def fold_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
     """A fault for each key that holds out validation rows although folds do so already."""
     split = section(raw, "split")
     key_of_folds = next((key for key in ("fold_column", "folds") if split.get(key) is not None), None)
-    if key_of_folds is None:
-        return []
+    folds = split.get("folds")
+    if key_of_folds is None or isinstance(folds, int):
+        wrong = [
+            Fault(what(f"tasks.{name}.extra_train.{index}.fold"), rule, show(fold), "correct it, or take it out")
+            for name, task in tasks_of(raw).items()
+            for index, fold in _folds_of_extra(task)
+            if not (isinstance(folds, int) and 0 <= fold < folds)
+            for rule in [f"be one of the {folds} folds, from 0" if folds else "be left out without split.folds"]
+        ]
+        if wrong or key_of_folds is None:
+            return wrong
     holdouts = {"split.validation": split.get("validation")}
     holdouts |= {f"tasks.{name}.validation": task.get("validation") for name, task in tasks_of(raw).items()}
     return [
@@ -71,6 +80,14 @@ def fold_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
         for key, value in holdouts.items()
         if value is not None
     ]
+
+
+def _folds_of_extra(task: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    extra = task.get("extra_train")
+    for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ()):
+        fold = entry.get("fold") if isinstance(entry, dict) else None
+        if isinstance(fold, int):
+            yield index, fold
 
 
 def split_column_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:

@@ -45,6 +45,8 @@ class PseudoLabels(Strict):
             and spans with at least the confidence ``threshold``, the others of their rows being unknown.
         agreement: minimum share of members that predict the label themselves, for every ``select``.
         labels: ``hard`` for the most likely class, ``soft`` for the probabilities.
+        known_rows: whether rows whose texts trials have seen with a label are labelled too: soft labels of training
+            rows then teach a student what the teachers make of them (distillation), by fold if there are folds.
         max_drift: maximum absolute difference of a class's share among the labels from its share among the training
             rows; none for no limit.
     """
@@ -54,6 +56,7 @@ class PseudoLabels(Strict):
     share: Annotated[float, Field(gt=0, le=1)] = 0.5
     agreement: Annotated[float, Field(ge=0, le=1)] = 0.0
     labels: Literal["hard", "soft"] = "hard"
+    known_rows: bool = False
     max_drift: Annotated[float, Field(gt=0, le=1)] | None = 0.05
 
 

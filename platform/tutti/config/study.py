@@ -58,6 +58,7 @@ class ExtraTrain(Strict):
     path: Path
     weight: Annotated[float, Field(gt=0, le=1)] = 1.0  # of each row in the loss; rows of ``train`` have 1
     labels: Literal["hard", "soft"] = "hard"  # soft: a Parquet file with a probability for each class
+    fold: Annotated[int, Field(ge=0)] | None = None  # trains in this fold alone, whose rows its labels know nothing of
 
 
 def _known_metric(name: str) -> str:

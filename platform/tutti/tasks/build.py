@@ -55,11 +55,14 @@ def submission_of(config: TaskConfig) -> str:
 
 @dataclass(frozen=True)
 class ExtraRows:
-    """A further file of training rows, its layout, and the weight of each of its rows in the loss."""
+    """A further file of training rows, its layout, the weight of each of its rows in the loss, and the fold that alone
+    trains on them, if any.
+    """
 
     path: Path
     weight: float
     layout: Layout
+    fold: int | None = None
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,7 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         own_metric=None if isinstance(config.metric, str) else config.metric,
         submission=submission_of(config),
         extra_train=tuple(
-            ExtraRows(extra.path, extra.weight, soft if extra.labels == "soft" else extra_layout)
+            ExtraRows(extra.path, extra.weight, soft if extra.labels == "soft" else extra_layout, extra.fold)
             for extra in config.extra_train
         ),
         cleaning=config.cleaning,

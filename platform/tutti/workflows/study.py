@@ -27,6 +27,7 @@ from tutti.workflows.console import quiet_console
 from tutti.workflows.pretraining import pretrain_backbone
 from tutti.workflows.probe import probe_run
 from tutti.workflows.pseudo import pseudo_labels as _pseudo_labels
+from tutti.workflows.pseudo import pseudo_labels_by_fold as _pseudo_labels_by_fold
 from tutti.workflows.refit import refit as _refit
 from tutti.workflows.round import run_rounds
 from tutti.workflows.scores import add_public_score as _add_public_score
@@ -156,6 +157,7 @@ class Study(StudyBase):
     doctor = _doctor.doctor
     ensemble = _ensemble
     pseudo_labels = _pseudo_labels
+    pseudo_labels_by_fold = _pseudo_labels_by_fold
     predict = _predict.predict
     predict_tests = _predict_sets.predict_tests
     fill_bank = _predict_sets.fill_bank

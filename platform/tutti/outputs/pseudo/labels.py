@@ -155,8 +155,8 @@ def label(
         fitting = f"be hard with tasks of tags, whose files have a tag for each word: {', '.join(tagged)}"
         raise StudyError(Fault("pseudo_labels.labels", fitting, "soft", "set it to hard"))
     if labelling.select == "parts" and (whole := [each.name for each in labellable if not each.kind.sequential]):
-        rule, remedy = f"be of tasks with tags alone: {', '.join(whole)} has none", "set another, such as threshold"
-        raise StudyError(Fault("pseudo_labels.select", rule, "parts", remedy))
+        fitting = f"be of tasks with tags alone: {', '.join(whole)} has none"
+        raise StudyError(Fault("pseudo_labels.select", fitting, "parts", "set another, such as threshold"))
     if not labellable:
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
         if {*numbers} - {*compared}:
@@ -240,7 +240,7 @@ def _labelled(
         rule = f"be the {len(voted.ids)} rows that the study's trials read, in the same order"
         remedy = "restore the study's folder `data`, or run a new study"
         raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(pool.rows)} rows, others", remedy))
-    eligible = _with_texts(pool.rows) & ~pool.seen
+    eligible = _with_texts(pool.rows) & (~pool.seen | labelling.known_rows)
     kind = task.kind
     if not kind.probabilistic:
         agreement = None

@@ -17,6 +17,8 @@ from tutti.files import is_lfs_pointer, nearest_file, sha256_of
 from tutti.tasks.layouts.packed import opened, packing
 
 FAULTS_SHOWN = 10
+REPEATED = "repeated"
+"""The attribute of frames of labelled rows with the faults that ids which repeat would be in rows to predict."""
 TEXTS = ("text", "choices")  # how the names of columns of texts begin
 _FEW = 3  # faults of one kind that are told one by one
 CellCheck = Callable[[str], tuple[str, str, str] | None]
@@ -240,14 +242,16 @@ def checked_frame(
             if value.strip() and (fault := check(value)):
                 all_faults.append(Fault(f"{origin}, {place} {number_in_file}", *fault))
     first: dict[str, int] = {}
-    for number_in_file, row_id in zip(places, columns["id"], strict=True) if unique and not labelled else ():
+    repeated: list[Fault] = []
+    for number_in_file, row_id in zip(places, columns["id"], strict=True) if unique else ():
         if row_id in first:
             got = f"{row_id!r}, which {place} {first[row_id]} has already"
-            all_faults.append(
-                Fault(f"{origin}, {place} {number_in_file}", "have an id of its own", got, "give each row its own id")
-            )
+            what, remedy = f"{origin}, {place} {number_in_file}", "give each row its own id"
+            repeated.append(Fault(what, "have an id of its own", got, remedy))
         first.setdefault(row_id, number_in_file)
-    raise_any(all_faults, origin=origin)
+    raise_any([*all_faults, *([] if labelled else repeated)], origin=origin)
     frame = DataFrame({**columns, "id": own_ids(columns["id"]) if labelled else columns["id"]}, dtype="str")
-    # White space around a label would make a class of its own.
-    return frame.assign(label=frame["label"].str.strip()) if "label" in frame else frame
+    if labelled:  # white space around a label would make a class of its own
+        frame = frame.assign(label=frame["label"].str.strip())
+        frame.attrs[REPEATED] = repeated
+    return frame
