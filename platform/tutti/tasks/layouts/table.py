@@ -97,7 +97,7 @@ class Table(FileSource):
     def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         layout = self if labelled else self.with_ids(source)
         names = layout.names(labelled=labelled)
-        wanted = {*self.wanted(names), *filter(None, [layout.absent])}
+        wanted = {*layout.wanted(names), *filter(None, [layout.absent])}
         columns, places, place = next(table_blocks(source, None, wanted=wanted))
         names = without_id(names, columns) if labelled else names
         return frame_of(columns, names, layout, origin=source, places=places, place=place, check=check)
