@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from tutti.modeling.new_backbone import new_backbone as new_backbone
     from tutti.workflows.demo import run_demo as run_demo
     from tutti.workflows.pretraining import pretrain as pretrain
+    from tutti.workflows.push import push as push
     from tutti.workflows.study import Study as Study
     from tutti.workflows.study import open_study as open  # noqa: F401
     from tutti.workflows.submit import submit_pretraining as submit_pretraining
@@ -23,6 +24,7 @@ _PUBLIC = {
     "open": "tutti.workflows.study:open_study",
     "run_demo": "tutti.workflows.demo:run_demo",
     "pretrain": "tutti.workflows.pretraining:pretrain",
+    "push": "tutti.workflows.push:push",
     "submit_pretraining": "tutti.workflows.submit:submit_pretraining",
     "tune_pretraining": "tutti.workflows.tune_pretraining:tune_pretraining",
     "new_backbone": "tutti.modeling.new_backbone:new_backbone",

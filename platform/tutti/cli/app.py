@@ -15,12 +15,13 @@ import typer
 from rich.console import Console
 
 from tutti import __version__
-from tutti.cli import backbone, demo, jobs, leaderboard, study, tune
+from tutti.cli import backbone, demo, export, jobs, leaderboard, study, tune
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.errors import Fault, TuttiError
 from tutti.launchers import forget_launcher
 from tutti.modeling.new_backbone import new_backbone
 from tutti.workflows.demo import run_demo
+from tutti.workflows.push import push
 from tutti.workflows.study import Study
 
 app = typer.Typer(
@@ -59,6 +60,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "pseudo-label": (study.pseudo_label, Study.pseudo_labels),
     "predict": (study.predict, Study.predict),
     "soup": (study.soup, Study.soup),
+    "export": (export.export, Study.export),
+    "push": (export.push, push),
     "report": (study.report, Study.report),
     "round": (study.round_, Study.round),
     "submit": (jobs.submit, Study.submit),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from tutti.data.long_texts import kept_of_first
+from tutti.data.long_texts import WINDOWS, kept_of_first
 from tutti.data.special_tokens import BETWEEN, joins_pairs, separated
 from tutti.errors import Fault, TaskFileError
 from tutti.records import TextLimit
@@ -19,9 +19,9 @@ _SHOWN = 60  # characters of a candidate in a message
 
 
 def encoded_choices(
-    texts: pa.Table, tokenizer: Any, limit: TextLimit, *, schema: pa.Schema, rows: int
-) -> Iterator[pa.RecordBatch]:
-    """Batches of so many rows: the inputs of each row's candidates one after another, with ``WINDOWS``.
+    texts: Mapping[str, Sequence[str]], tokenizer: Any, limit: TextLimit, *, names: Sequence[str]
+) -> dict[str, list[Any]]:
+    """The columns ``names`` of rows: the inputs of each row's candidates one after another, with ``WINDOWS``.
 
     An input is the pair of the row's text, its context, and its second text, the question, with a candidate. Where it
     is too long, the context keeps its first tokens, or with ``head_tail`` its first and last ones.
@@ -32,46 +32,39 @@ def encoded_choices(
     Raises:
         TaskFileError: where a question with a candidate leaves no room for the context.
     """
-    for start in range(0, texts.num_rows, rows):
-        part = texts.slice(start, rows)
-        own = from_json(part[CHOICES].to_pylist())
-        counts = np.array(list(map(len, own)), dtype=np.int64)
-        contexts = separated(part["text"].to_pylist(), tokenizer)
-        questions = (
-            separated(part["text_b"].to_pylist(), tokenizer) if "text_b" in part.column_names else [""] * len(own)
-        )
-        seconds = [f"{question} {each}".strip() for question, row in zip(questions, own, strict=True) for each in row]
-        firsts = [context for context, count in zip(contexts, counts, strict=True) for _ in range(count)]
-        follow = [BETWEEN + each for each in seconds] if joins_pairs(tokenizer) else seconds
-        encoding = tokenizer(
-            firsts,
-            follow,
-            padding=False,
-            truncation=False,
-            return_attention_mask=False,
-            return_special_tokens_mask=True,
-            verbose=False,
-        )
-        lengths = np.array(list(map(len, encoding["input_ids"])))
-        for number in np.flatnonzero(lengths > limit.max_length):
-            places = kept_of_first(encoding, int(number), limit, second=_tokens(follow[number], tokenizer))
-            if places is None:
-                raise _too_long(seconds[number], limit)
-            for name in schema.names[:-2]:
-                encoding[name][number] = np.array(encoding[name][number], dtype=np.int32)[places]
-            lengths[number] = len(places)
-        yield _batch(encoding, lengths, counts, schema)
-
-
-def _batch(encoding: Any, lengths: np.ndarray, counts: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
-    ends = np.append(0, lengths.cumsum())[np.append(0, counts.cumsum())]
-    columns = [_lists(np.concatenate([*encoding[name], []]), ends) for name in schema.names[:-2]]
-    columns += [_lists(lengths, np.append(0, counts.cumsum())), pa.array(np.diff(ends), pa.int32())]
-    return pa.record_batch(columns, schema=schema)
-
-
-def _lists(values: np.ndarray, ends: np.ndarray) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values.astype(np.int32)))
+    own = from_json(texts[CHOICES])
+    contexts = separated(list(texts["text"]), tokenizer)
+    questions = separated(list(texts["text_b"]), tokenizer) if "text_b" in texts else [""] * len(own)
+    seconds = [f"{question} {each}".strip() for question, row in zip(questions, own, strict=True) for each in row]
+    firsts = [context for context, row in zip(contexts, own, strict=True) for _ in row]
+    follow = [BETWEEN + each for each in seconds] if joins_pairs(tokenizer) else seconds
+    encoding = tokenizer(
+        firsts,
+        follow,
+        padding=False,
+        truncation=False,
+        return_attention_mask=False,
+        return_special_tokens_mask=True,
+        verbose=False,
+    )
+    of_inputs = [name for name in names if name not in (WINDOWS, "length")]
+    lengths = list(map(len, encoding["input_ids"]))
+    for number, length in enumerate(lengths):
+        if length <= limit.max_length:
+            continue
+        places = kept_of_first(encoding, number, limit, second=_tokens(follow[number], tokenizer))
+        if places is None:
+            raise _too_long(seconds[number], limit)
+        for name in of_inputs:
+            encoding[name][number] = np.array(encoding[name][number], dtype=np.int32)[places]
+        lengths[number] = len(places)
+    ends = np.append(0, np.cumsum(list(map(len, own)), dtype=np.int64)).tolist()
+    rows = list(pairwise(ends))
+    columns: dict[str, list[Any]] = {
+        name: [list(chain.from_iterable(encoding[name][start:end])) for start, end in rows] for name in of_inputs
+    }
+    widths = [lengths[start:end] for start, end in rows]
+    return {**columns, WINDOWS: widths, "length": list(map(sum, widths))}
 
 
 def _tokens(text: str, tokenizer: Any) -> int:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
-import emoji as emoji_library
 import numpy as np
-import pandas as pd
-from pandas import DataFrame
 
-from tutti.config.study import Cleaning
 from tutti.tasks.layouts.candidates import as_json, from_json
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tutti.config.study import Cleaning
 
 # A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched. Nor are
 # tokens that a template may have.
@@ -73,6 +75,8 @@ def text_groups_of(tasks: Mapping[str, DataFrame]) -> dict[str, np.ndarray]:
     Args:
         tasks: rows with text, text_b (pairs) and, where the study names groups, group: str, empty for a row of none.
     """
+    import pandas as pd  # which bundles need not have
+
     columns = [
         pd.DataFrame({"text": rows["text"], "text_b": rows.get("text_b", ""), "group": rows.get("group", "")})
         for rows in tasks.values()
@@ -93,6 +97,8 @@ def text_groups_of(tasks: Mapping[str, DataFrame]) -> dict[str, np.ndarray]:
 
 
 def _emoji_to_words(text: str, language: str) -> str:
+    import emoji as emoji_library  # of which bundles that need it bring a copy
+
     def words(emoji: str, _data: dict[str, str]) -> str:
         name = emoji_library.demojize(emoji, delimiters=("", ""), language=language)
         word = name.replace("_", " ")
@@ -118,14 +124,25 @@ def _punctuation_runs() -> re.Pattern[str]:
     return re.compile(f"([{re.escape(''.join(marks))}])\\1+")
 
 
-def clean_rows(rows: pd.DataFrame, steps: Cleaning) -> pd.DataFrame:
+def clean_rows(rows: DataFrame, steps: Cleaning) -> DataFrame:
     """The rows with cleaned texts. Drops no row."""
-    if not (steps.emoji or steps.emoticons or steps.repeated_punctuation):
-        return rows
+    names = text_columns(rows)
+    return rows.assign(**cleaned({name: rows[name].tolist() for name in names}, steps)) if any_step(steps) else rows
+
+
+def any_step(steps: Cleaning) -> bool:
+    """Whether the steps change texts."""
+    return bool(steps.emoji or steps.emoticons or steps.repeated_punctuation)
+
+
+def cleaned(texts: Mapping[str, Sequence[str]], steps: Cleaning) -> dict[str, list[str]]:
+    """The ``text_columns`` of rows with cleaned texts."""
+    if not any_step(steps):
+        return {name: list(own) for name, own in texts.items()}
     clean = partial(
         clean_text, emoji=steps.emoji, emoticons=steps.emoticons, repeated_punctuation=steps.repeated_punctuation
     )
-    cleaned = {name: list(map(clean, rows[name])) for name in text_columns(rows) if name != "choices"}
-    if "choices" in rows:
-        cleaned["choices"] = as_json([list(map(clean, own)) for own in from_json(rows["choices"].tolist())])
-    return rows.assign(**cleaned)
+    return {
+        name: as_json([list(map(clean, row)) for row in from_json(own)]) if name == "choices" else list(map(clean, own))
+        for name, own in texts.items()
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,14 +10,16 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerBase
 
 from tutti.data.batches import TokenRows
-from tutti.data.encode import EncodedPart
+from tutti.data.flat_rows import FlatRows
 from tutti.data.packing import Packing
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.kinds.protocol import Kind
-from tutti.training.generate import generate
 from tutti.training.machine.gpu import without_asking_for_padding
 from tutti.training.machine.ranks import summed
 from tutti.training.machine.sharding import is_sharded, reshard
+
+if TYPE_CHECKING:
+    from tutti.data.encode import EncodedPart
 
 _WRITTEN_TOKENS = 16  # of a batch that is written, for each of one that is read: most steps read one token of a row
 
@@ -49,7 +51,7 @@ def answers(model: MultiTaskModel, part: EncodedPart, **options: Any) -> np.ndar
 
 
 def predict(
-    model: MultiTaskModel, part: EncodedPart, *, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any
+    model: MultiTaskModel, part: FlatRows, *, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any
 ) -> np.ndarray:
     """The outputs of the task's kind, float32, as of ``_predict``; of pairs with a swapped order the mean of both.
 
@@ -57,6 +59,8 @@ def predict(
         tokenizer: of tasks of texts, whose outputs are written by it.
     """
     if model.tasks[options["task"]].kind.generative:
+        from tutti.training.generate import generate  # not for a bundle, which writes no texts
+
         assert tokenizer is not None
         kept: dict[str, Any] = {name: options[name] for name in ("task", "device", "rank", "world") if name in options}
         if options.get("max_tokens"):  # halved where memory does not hold as many
@@ -70,7 +74,7 @@ def predict(
 @torch.no_grad()
 def _predict(
     model: MultiTaskModel,
-    part: EncodedPart,
+    part: FlatRows,
     *,
     task: str,
     batch_size: int,
@@ -133,7 +137,7 @@ def _predict(
     reshard(model)
     width = len(choices) if choices is not None else 2 if generative else outputs_of
     units = (part.most_units,) if sequential else ()
-    outputs = torch.zeros(len(part.ids), *units, width, device=device)
+    outputs = torch.zeros(len(part.lengths), *units, width, device=device)
     if any(map(len, own_rows)):
         raw = torch.cat([each for each, rows in zip(own_outputs, own_rows, strict=True) if len(rows)])
         as_is = choices is not None or sequential

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from tutti.config.recipe import Recipe
     from tutti.config.study import StudyConfig
+    from tutti.ensembling.task_vote import TaskVote
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.inference import Slots
-    from tutti.outputs.submission.predictions import Shards, TaskVote
+    from tutti.outputs.election.members import Elected
+    from tutti.outputs.submission.predictions import Shards
     from tutti.tasks.build import TaskSpec
     from tutti.tasks.layouts.protocol import FileLayout
     from tutti.tasks.task import Task
@@ -40,6 +42,7 @@ class Predictors:
         description: in words, for the console.
         manifest: what the result depends on besides the checkpoints and the rows, for the shards' manifest.
         training: training keys, in which a study with a member rules out a precision.
+        elected: the ensemble; None of a single checkpoint.
     """
 
     description: str
@@ -47,6 +50,7 @@ class Predictors:
     vote: TaskVote
     manifest: dict[str, Any]
     training: Mapping[str, Any]
+    elected: Elected | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ def predict(
     if note := numbering_note(new_rows.layout, str(file)):
         console.print(note)
     if checkpoint:
-        predictors = _single_checkpoint(study, own, Path(checkpoint))
+        predictors = single_checkpoint(study, own, Path(checkpoint))
     else:
         name, chosen = chosen_recipe(study, recipe)
         studies = voting_studies(study, members=chosen.members, others=others)
@@ -242,20 +246,31 @@ def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
     return Input(file, layout, spec, rows)
 
 
-def chosen_members(studies: Mapping[str, StudyBase], task: Task, name: str, recipe: Recipe) -> Predictors:
+def chosen_members(
+    studies: Mapping[str, StudyBase],
+    task: Task,
+    name: str,
+    recipe: Recipe,
+    *,
+    only: Mapping[str, Collection[str]] | None = None,
+) -> Predictors:
     """The checkpoints of the ensemble's members, except members whose vote has no weight.
+
+    Args:
+        only: as of ``electorate_of``.
 
     Raises:
         StudyError: if the banks lack what the election needs, or a member's weights are missing.
     """
+    from tutti.ensembling.task_vote import TaskVote
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import weights_of
     from tutti.outputs.election.members import elect
-    from tutti.outputs.submission.predictions import TaskVote, needed_voters
     from tutti.training.machine.precision import ruled_out
 
-    bank, rule, first = electorate_of(studies, members=recipe.members), rule_of(recipe), next(iter(studies.values()))
+    bank, rule = electorate_of(studies, members=recipe.members, only=only), rule_of(recipe)
+    first = next(iter(studies.values()))
     election = elect(
         study=first.config.study,
         bank=bank,
@@ -269,7 +284,7 @@ def chosen_members(studies: Mapping[str, StudyBase], task: Task, name: str, reci
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []
     training: dict[str, Any] = {}
-    voting = needed_voters(elected.ensemble)
+    voting = elected.ensemble.needed
     able = {study_name: study for study_name, study in studies.items() if task.name in study.config.tasks}
     places = {bank.locate(elected.members[place].key): place for place in voting}
     for study_name, study in able.items():
@@ -289,16 +304,17 @@ def chosen_members(studies: Mapping[str, StudyBase], task: Task, name: str, reci
     manifest = {"rule": rule.model_dump(), "ballot": ballot, "members": [member.key for member in elected.members]}
     listed = ", ".join(elected.members[place].key for place in voting)
     description = f"recipe {name}: {counted(len(groups), 'trial')} ({listed})"
-    return Predictors(description, checkpoints, vote, manifest, training)
+    return Predictors(description, checkpoints, vote, manifest, training, elected)
 
 
-def _single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predictors:
+def single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predictors:
+    """One checkpoint alone; raises StudyError if it does not exist, or does not predict the task."""
     import numpy as np
 
+    from tutti.ensembling.task_vote import TaskVote
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import check_predicts
-    from tutti.outputs.submission.predictions import TaskVote
 
     checkpoint, config, folder = checkpoint.absolute(), study.config, study.folder
     example = folder.trial("t0000").fold(0) if config.split.folds else folder.trial("t0000")

@@ -13,6 +13,7 @@ from tutti.config.folder import StudyFolder, find_study
 from tutti.config.load import parse_study
 from tutti.errors import Fault, StudyError
 from tutti.workflows import doctor as _doctor
+from tutti.workflows import export as _export
 from tutti.workflows import predict as _predict
 from tutti.workflows import report as _report
 from tutti.workflows import soup as _soup
@@ -153,6 +154,7 @@ class Study(StudyBase):
     pseudo_labels = _pseudo_labels
     predict = _predict.predict
     soup = _soup.soup
+    export = _export.export
     report = _report.report
     round = run_rounds
     pretrain = pretrain_backbone

@@ -7,14 +7,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-from pandas import DataFrame
+from typing import TYPE_CHECKING, Any
 
 from tutti.errors import Fault, TaskFileError
 from tutti.files import is_lfs_pointer, nearest_file, sha256_of
 from tutti.tasks.layouts.packed import opened, packing
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 FAULTS_SHOWN = 10
 TEXTS = ("text", "choices")  # how the names of columns of texts begin
@@ -24,9 +24,6 @@ CellCheck = Callable[[str], tuple[str, str, str] | None]
 
 Block = tuple[Mapping[str, Sequence[Any]], Sequence[int], str]
 """Rows of a table: its columns by name, the places of the rows in the file, and the unit of the places."""
-
-UNREADABLE = (OSError, ValueError, OverflowError, pa.ArrowNotImplementedError, pa.ArrowSerializationError)
-"""What damaged Parquet files raise, some when their values become Python's: bytes that are no text, years past 9999."""
 
 _ROW = re.compile(r"(.*), (line|row) ([0-9]+)", re.DOTALL)  # what a fault of one row is about
 _CHUNK = 2**16  # bytes
@@ -129,11 +126,6 @@ def _decode(
         ) from error
 
 
-def cell_text(value: object) -> str:
-    """A cell of a typed table as text, empty for None and for NaN, which is how pandas writes none."""
-    return "" if value is None or value != value else str(value)
-
-
 def raise_any(faults: Sequence[Fault], *, origin: str) -> None:
     """Raises the first faults with the number of further ones; does nothing if there are none.
 
@@ -179,7 +171,14 @@ def check_names(names: Sequence[str], source: str) -> None:
         raise TaskFileError(Fault(source, "have columns of different names", got, "rename one"))
 
 
-def checked_frame(
+def checked_frame(columns: Mapping[str, Sequence[str]], **options: Any) -> DataFrame:
+    """``checked_columns`` as a data frame; raises as they do."""
+    from pandas import DataFrame  # which bundles need not have
+
+    return DataFrame(checked_columns(columns, **options), dtype="str")
+
+
+def checked_columns(
     columns: Mapping[str, Sequence[str]],
     *,
     origin: str,
@@ -188,8 +187,8 @@ def checked_frame(
     faults: Sequence[Fault],
     check: CellCheck | None = None,
     unique: bool = True,
-) -> DataFrame:
-    """The columns as a data frame, after checking for empty cells and repeated ids; labels without surrounding space.
+) -> dict[str, list[str]]:
+    """The columns, after checking for empty cells and repeated ids; labels without surrounding space.
 
     Texts may be empty where there is no column ``label``: users cannot change the test file of a competition. A row
     with an empty ``group`` is in none.
@@ -230,6 +229,7 @@ def checked_frame(
             )
         first.setdefault(row_id, number_in_file)
     raise_any(all_faults, origin=origin)
-    frame = DataFrame(dict(columns), dtype="str")
-    # White space around a label would make a class of its own.
-    return frame.assign(label=frame["label"].str.strip()) if "label" in frame else frame
+    checked = {name: list(cells) for name, cells in columns.items()}
+    if "label" in checked:  # white space around it would make a class of its own
+        checked["label"] = [label.strip() for label in checked["label"]]
+    return checked
