@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -61,7 +63,9 @@ def package(
     """
     columns = [ColSpec(_type(value), name, required=name not in optional) for name, value in example[0].items()]
     given = [ColSpec(_type(value), name) for name, value in outputs.items()]
-    with TemporaryDirectory() as place:
+    with TemporaryDirectory() as place, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rows are checked by the signature, not by type hints
+        logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
         code = Path(place, CODE)
         code.write_text(_MODEL, encoding="utf-8")
         mlflow.pyfunc.save_model(
