@@ -23,8 +23,8 @@ KINDS = [name for name in contract.EXAMPLES if name != "text"]
 BLOCKED = """
 import runpy, sys
 
-NOT_THERE = ("tutti", "ray", "mlflow", "optuna", "pandas", "pyarrow", "datasets", "pydantic", "sklearn", "scipy", "peft",
-             "accelerate")
+NOT_THERE = ("tutti", "ray", "mlflow", "optuna", "pandas", "pyarrow", "datasets", "pydantic", "sklearn", "scipy",
+             "peft", "accelerate")
 
 class Without:
     def __init__(self, finder):

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from tutti.data.clean import cleaned
-from tutti.data.flat_rows import TokenizedRows
+from tutti.data.flat_rows import MAX_TOKENS, SHARD, TokenizedRows
 from tutti.data.tokenized import tokenized
 from tutti.ensembling.fitted import Fitted
 from tutti.ensembling.task_vote import TaskVote
@@ -37,8 +37,6 @@ from tutti.training.machine.precision import autocast, fastest
 from tutti.training.predict import are_finite, predict
 
 MANIFEST, FORMAT = "bundle.json", 1
-SHARD = 4096  # rows that are tokenized, sorted by length, and predicted together
-_MAX_TOKENS = {"cpu": 1024, "cuda": 32768}  # of a batch, as in tutti.orchestration.after.inference
 _SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
 
 Columns = dict[str, "list[str] | np.ndarray"]
@@ -112,6 +110,13 @@ class Bundle:
 
     def predict_texts(self, columns: Mapping[str, Sequence[str]]) -> Columns:
         """As ``predict``, of rows as layouts give them: id, text, text_b for pairs, and choices."""
+        starts = range(0, len(columns["id"]), SHARD)
+        blocks = [
+            self._predicted({name: cells[start : start + SHARD] for name, cells in columns.items()}) for start in starts
+        ]
+        return {name: _joined([block[name] for block in blocks]) for name in blocks[0]}
+
+    def _predicted(self, columns: Mapping[str, Sequence[str]]) -> Columns:
         texts = {name: columns[name] for name in ("text", "text_b", "choices") if name in columns}
         own = cleaned(texts, self._cleaning)
         if "choices" in own and (most := max(map(len, from_json(own["choices"])))) > len(self.task.names):
@@ -156,13 +161,18 @@ class _Member:
 
     def predict(self, rows: TokenizedRows, task: str, device: torch.device, precision: str) -> np.ndarray:
         options: dict[str, Any] = {"task": task, "batch_size": 1, "device": device}
-        options["max_tokens"] = _MAX_TOKENS.get(device.type, _MAX_TOKENS["cpu"])
+        options["max_tokens"] = MAX_TOKENS.get(device.type, MAX_TOKENS["cpu"])
         for each in dict.fromkeys((precision, "float32")):
             with autocast(device, each):
                 found = predict(self.model, rows, **options)
             if are_finite(found, self.model.tasks[task].kind):
                 return found
         raise UserError(Fault(f"what {self.folder} predicts", "be finite", "NaN or infinity", "leave the member out"))
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Blocks of one column, lists or arrays."""
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [cell for part in parts for cell in part]
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

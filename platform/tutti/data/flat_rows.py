@@ -13,6 +13,13 @@ import numpy as np
 from tutti.data.long_texts import WINDOWS
 from tutti.data.token_units import PLACES
 
+SHARD = 1024
+"""Rows to predict that are tokenized, sorted by length, and predicted together. The same on every machine and in every
+bundle, so that the results depend neither on the number of workers nor on what predicts."""
+
+MAX_TOKENS = {"cpu": 1024, "cuda": 32768}
+"""Of a batch to predict, with padding: fits a core's caches, or occupies a GPU."""
+
 
 class FlatRows(Protocol):
     """What batches and predictions need of rows. Index i is the same row in all attributes; see ``EncodedPart``."""

@@ -37,7 +37,7 @@ class BundleModel(mlflow.pyfunc.PythonModel):
         spec.loader.exec_module(module)
         self.bundle = module.load()
 
-    def predict(self, context, model_input, params=None):
+    def predict(self, context, model_input: pandas.DataFrame, params=None):
         try:
             predicted = self.bundle.predict(model_input)
         except Exception as error:

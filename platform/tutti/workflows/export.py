@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tutti.tasks.task import Task
 
 Format = Literal["bundle", "transformers", "onnx"]
-_MEASURED = 512  # validation rows on which speed and quantisation are measured
+_MEASURED = 512  # rows, of the validation rows first, on which speed and quantisation are measured
 _EXAMPLES = 2
 
 
@@ -292,12 +292,14 @@ def _as_mlflow_model(folder: Path, task: Task, example: list[dict[str, Any]]) ->
 
 def _measured(bundle: Bundle, study: StudyBase, task: Task, names: Sequence[str]) -> Speed:
     """The bundle's speed on validation rows, and what quantisation changes there."""
+    from pandas import concat
+
     from tutti.bundle.predict import Bundle
     from tutti.outputs.election.bundle_card import Speed
 
-    rows = study.prepared.rows(task.name, "validation").head(_MEASURED)
+    rows = concat([study.prepared.rows(task.name, part) for part in ("validation", "train")]).head(_MEASURED)
     texts = {name: rows[name].tolist() for name in ("id", "text", "text_b", "choices") if name in rows}
-    bundle.predict_texts({name: cells[:8] for name, cells in texts.items()})  # kernels are chosen at the first batch
+    bundle.predict_texts(texts)  # kernels are made for each new shape of a batch
     bundle.seconds = [0.0] * len(bundle.seconds)
     began = time.perf_counter()
     predicted = bundle.predict_texts(texts)
