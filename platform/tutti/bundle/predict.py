@@ -10,6 +10,7 @@ import argparse
 import csv
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -82,6 +83,7 @@ class Bundle:
             for member in self._members:
                 member.model.encoder = quantised(member.model.encoder)
         self.seconds = [0.0] * len(self._members)
+        self._lock = threading.Lock()
 
     def predict(self, rows: Any) -> Columns:
         """Predicts rows: labels with their probabilities, or numbers, as ``tutti predict`` writes them.
@@ -110,10 +112,10 @@ class Bundle:
 
     def predict_texts(self, columns: Mapping[str, Sequence[str]]) -> Columns:
         """As ``predict``, of rows as layouts give them: id, text, text_b for pairs, and choices."""
-        starts = range(0, len(columns["id"]), SHARD)
-        blocks = [
-            self._predicted({name: cells[start : start + SHARD] for name, cells in columns.items()}) for start in starts
-        ]
+        blocks = []
+        with self._lock:  # tokenizers take one call at a time, and a server has several threads
+            for start in range(0, len(columns["id"]), SHARD):
+                blocks.append(self._predicted({name: cells[start : start + SHARD] for name, cells in columns.items()}))
         return {name: _joined([block[name] for block in blocks]) for name in blocks[0]}
 
     def _predicted(self, columns: Mapping[str, Sequence[str]]) -> Columns:

@@ -255,7 +255,8 @@ def _example(spec: TaskSpec, layout: Table | Tagged, study: StudyBase) -> list[d
     if not isinstance(layout, Table):
         return [{"id": row["id"], layout.text or "text": row["text"]} for row in prepared.to_dict("records")]
     names = layout.names(labelled=False)
-    wanted = layout.wanted(names)
+    composed = {name for ours, name in names.items() if ours in layout.templates()}
+    wanted = layout.wanted(names) - composed
     for part in [part for part in spec.sources if part.startswith("test")] + ["train"]:
         try:
             columns = next(table_blocks(spec.sources[part], _EXAMPLES, wanted=wanted))[0]
