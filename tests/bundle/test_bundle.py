@@ -11,15 +11,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from kind_studies import contract, study_with_weights
+from kind_studies import EXAMPLES, contract, study_with_weights
 
 from tutti.bundle.carried import imports, modules
 from tutti.bundle.predict import Bundle
 from tutti.errors import StudyError, TaskFileError
+from tutti.records import TextLimit
 
 RECIPE = "members: {top: 3, by: task}\nmethod: stacking\ndecision: offsets\ncalibration: temperature\n"
 NEEDED = {"torch", "transformers", "tokenizers", "safetensors", "numpy", "regex"}  # the last by transformers
-KINDS = [name for name in contract.EXAMPLES if name != "text"]
+KINDS = [name for name in EXAMPLES if name != "text"]
 BLOCKED = """
 import runpy, sys
 
@@ -68,7 +69,8 @@ def test_bundles_of_every_kind_predict_as_the_vote_does_where_tutti_is_not_insta
     for name in KINDS:
         folder = tmp_path / name.replace(" ", "_")
         folder.mkdir()
-        study = study_with_weights(folder, name, more="cleaning: {emoji: en}" if name == "classes" else "")
+        more = "cleaning: {emoji: en}" if name == "classes" else ""
+        study = study_with_weights(folder, name, limit=TextLimit(16, swap=name == "pairs"), more=more)
         rows = (folder / "test.csv").read_text()
         if name == "classes":
             rows += "last,text 1 \U0001f602 test 2\n"

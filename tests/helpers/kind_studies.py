@@ -36,6 +36,8 @@ def _contract() -> ModuleType:
 
 
 contract = _contract()
+_PAIR = "metric: macro_f1\n    template_b: 'answer {text}'"
+EXAMPLES = {**contract.EXAMPLES, "pairs": contract.Example(("label",), _PAIR, contract.classes)}
 
 
 def save_backbone(folder: Path) -> Path:
@@ -54,7 +56,7 @@ def study_with_weights(
         changes: to the study's contract example.
     """
     backbone = save_backbone(folder / "backbone")
-    made = contract.make(folder, contract.EXAMPLES[example], **changes)
+    made = contract.make(folder, EXAMPLES[example], **changes)
     place = StudyFolder(folder / "studies" / "kinds")
     place.path.mkdir(parents=True)
     shutil.copytree(folder / "data", place.data)

@@ -71,7 +71,7 @@ class Bundle:
             content["calibrated"],
         )
         self._layout = _layout_of(content["layout"])
-        self._cleaning = SimpleNamespace(**content["cleaning"])
+        self._cleaning: Any = SimpleNamespace(**content["cleaning"])
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._members = [_Member(self.folder / each["folder"], self._device) for each in content["members"]]
         self._encodings = [each["encoding"] for each in content["members"]]
@@ -189,7 +189,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _layout_of(content: Mapping[str, Any]) -> Table | Tagged:
-    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+    }
     return (Tagged if settings.pop("layout") == "tokens" else Table)(**settings)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from tutti.modeling.checkpoint import CheckpointMetadata, load_checkpoint
 from tutti.modeling.model import MultiTaskModel, head_key
@@ -42,8 +41,8 @@ def _merge(encoder: Any, *, quantised: bool) -> None:
     encoder.float()
     for name, module in [*encoder.named_modules()]:
         if isinstance(module, BaseTunerLayer):
-            assert isinstance(module, nn.Module)
-            module.merge()
-            setattr(encoder.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], module.get_base_layer())
+            layer: Any = module
+            layer.merge()
+            setattr(encoder.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], layer.get_base_layer())
     encoder._hf_peft_config_loaded = False
     del encoder.peft_config

@@ -59,9 +59,11 @@ def predict(
         tokenizer: of tasks of texts, whose outputs are written by it.
     """
     if model.tasks[options["task"]].kind.generative:
+        from tutti.data.encode import EncodedPart
         from tutti.training.generate import generate  # not for a bundle, which writes no texts
 
         assert tokenizer is not None
+        assert isinstance(part, EncodedPart)
         kept: dict[str, Any] = {name: options[name] for name in ("task", "device", "rank", "world") if name in options}
         if options.get("max_tokens"):  # halved where memory does not hold as many
             kept["max_tokens"] = min(_WRITTEN_TOKENS * options["max_tokens"], 2**14)
@@ -110,7 +112,7 @@ def _predict(
         packing = Packing.of(row_lengths, rows=batch_size, max_tokens=max_tokens, multiple=multiple)
         batches = [rows for rows in packing.divide(np.random.default_rng(0)) if len(rows)]
     else:
-        batches = _batches(order, lengths, batch_size, max_tokens, windows=part.windows)
+        batches = batches_of(order, lengths, batch_size, max_tokens, windows=part.windows)
     own_rows, own_outputs = [], []  # concatenated after the loop, so that batches are queued on a GPU without waiting
     for start in range(0, len(batches), world):
         rows = batches[start + rank] if start + rank < len(batches) else order[:0]
@@ -162,7 +164,7 @@ def _copy_to(device: torch.device, values: torch.Tensor) -> torch.Tensor:
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
-def _batches(
+def batches_of(
     order: np.ndarray, lengths: np.ndarray, rows: int, max_tokens: int | None, *, windows: np.ndarray | None
 ) -> list[np.ndarray]:
     """Cuts ``order``, row indices sorted from longest to shortest, into batches."""

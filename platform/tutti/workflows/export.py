@@ -240,8 +240,10 @@ def layout_of(spec: TaskSpec) -> Table | Tagged:
 def _named(predictors: Predictors) -> list[tuple[str, Path]]:
     """Each checkpoint with a name of its own: the trial's, and the fold's where there are several."""
     names = ["model"] * len(predictors.checkpoints)
-    for place, own in predictors.vote.groups.items() if predictors.elected else ():
-        key = predictors.elected.members[place].key.replace("/", "-")
+    elected = predictors.elected
+    for place, own in predictors.vote.groups.items() if elected else ():
+        assert elected is not None
+        key = elected.members[place].key.replace("/", "-")
         for fold, number in enumerate(own):
             names[number] = key if len(own) == 1 else f"{key}-fold{fold}"
     return list(zip(names, (each.folder for each in predictors.checkpoints), strict=True))
@@ -311,17 +313,18 @@ def _measured(bundle: Bundle, study: StudyBase, task: Task, names: Sequence[str]
     if bundle.precision != "int8":
         return speed
     exact = Bundle(bundle.folder, device="cpu", quantize="none").predict_texts(texts)
-    return replace(speed, **changed(exact, predicted))
+    flipped, greatest = changed(exact, predicted)
+    return replace(speed, flipped=flipped, greatest=greatest)
 
 
-def changed(exact: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, float]:
+def changed(exact: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float, float]:
     """The share of rows whose label differs, and the greatest difference of a number, of two tables of predictions."""
     label = next((name for name in ("label", "labels", "tags") if name in exact), None)
     pairs = list(zip(exact[label], other[label], strict=True)) if label else []
     flipped = sum(one != two for one, two in pairs) / max(len(pairs), 1)
     numbers = [name for name, cells in exact.items() if not isinstance(cells, list) and name != "confidence"]
     greatest = max((float(abs(exact[name] - other[name]).max()) for name in numbers), default=0.0)
-    return {"flipped": flipped, "greatest": greatest}
+    return flipped, greatest
 
 
 def _write_card(folder: Path, source: _Source, spec: TaskSpec, speed: Speed) -> None:

@@ -119,7 +119,7 @@ def predict(
     Example:
         >>> study.predict("new.tsv", "predictions.csv", task="CoLA", recipe="baseline")
     """
-    from tutti.orchestration.after.inference import SHARD
+    from tutti.data.flat_rows import SHARD
     from tutti.outputs.submission.predictions import Shards, check_out
     from tutti.tasks.build import numbering_note
 
@@ -159,7 +159,8 @@ def _run(study: StudyBase, new_rows: Input, predictors: Predictors, shards: Shar
     """Predicts all shards but those that are done."""
     from rich.progress import Progress
 
-    from tutti.orchestration.after.inference import SHARD, predict_shards
+    from tutti.data.flat_rows import SHARD
+    from tutti.orchestration.after.inference import predict_shards
 
     jobs = (shards.count - len(done)) * len(predictors.checkpoints)
     with (
@@ -230,7 +231,7 @@ def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
     Raises:
         TaskFileError: if the file cannot be read in its layout.
     """
-    from tutti.orchestration.after.inference import SHARD
+    from tutti.data.flat_rows import SHARD
     from tutti.tasks.build import new_rows_layout, sample_ids_of, task_spec
     from tutti.tasks.layouts.candidates import from_json
 
@@ -347,7 +348,7 @@ class FramePredictor:
         """``Vote.predict``. The rows are read like those of a Parquet file, so that its layout applies to them."""
         from pandas import concat
 
-        from tutti.orchestration.after.inference import SHARD
+        from tutti.data.flat_rows import SHARD
 
         with TemporaryDirectory() as folder:
             file = Path(folder, "rows.parquet")

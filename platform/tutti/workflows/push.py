@@ -28,9 +28,7 @@ def push(folder: Path | str, repo: str, *, private: bool = True, message: str = 
     Example:
         >>> tutti.push("bundle", "me/mood")
     """
-    import httpx
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub import HfApi, errors
 
     place = Path(folder)
     if not any((place / name).is_file() for name in _KNOWN):
@@ -41,11 +39,11 @@ def push(folder: Path | str, repo: str, *, private: bool = True, message: str = 
     try:
         made = hub.create_repo(repo, private=private, exist_ok=True)
         done = hub.upload_folder(repo_id=made.repo_id, folder_path=place, commit_message=message)
-    except HFValidationError as error:
+    except errors.HFValidationError as error:
         raise StudyError(
             Fault(f"the repository {repo}", "be NAME or OWNER/NAME", first_line(error), "correct it")
         ) from error
-    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
+    except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]  # of whatever it speaks HTTP with
         rule, remedy = "take the folder", "log in with `hf auth login`, and check that you may write there"
         raise StudyError(Fault(f"the hub at {hub.endpoint}, {repo}", rule, first_line(error), remedy)) from error
     console.print(f"pushed to {done}")

@@ -234,7 +234,7 @@ class Tagged(FileSource):
             got = f"the columns {', '.join(table) or 'none'}"
             raise TaskFileError(Fault(self.origin(source), rule, got, "name the column as `columns: {text: NAME}`"))
         name = self.id or ("id" if "id" in table else None)
-        ids = [None] * len(places) if name not in table else [cell_text(cell) for cell in table[name]]
+        ids = [cell_text(cell) for cell in table[name]] if name in table and name else [None] * len(places)
         labels = table[label] if label else [None] * len(places)
         return list(zip(places, ids, table[text], labels, self._beside(source, table, len(places)), strict=True))
 
