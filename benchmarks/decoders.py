@@ -193,7 +193,9 @@ def writing_ratio(rows: Rows, count: int, *, folder: Path) -> dict[str, float]:
         for prompt in prompts
     ]
     theirs = shared.now() - start
-    same = np.mean([own == other[0]["generated_text"].strip() for own, other in zip(ours, written, strict=True)])
+    same = np.mean(
+        [own.strip() == other[0]["generated_text"].strip() for own, other in zip(ours, written, strict=True)]
+    )
     print(f"\n{count} texts: {seconds:.1f} s, pipeline {theirs:.1f} s; {100 * same:.1f} % are the same")
     return {"vs_pipeline": theirs / seconds, "same_texts": float(same)}
 

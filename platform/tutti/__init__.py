@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from tutti.errors import TuttiError as TuttiError
     from tutti.modeling.new_backbone import new_backbone as new_backbone
     from tutti.workflows.demo import run_demo as run_demo
+    from tutti.workflows.new import new_study as new_study
     from tutti.workflows.pretraining import pretrain as pretrain
     from tutti.workflows.push import push as push
     from tutti.workflows.study import Study as Study
@@ -22,6 +23,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Study": "tutti.workflows.study:Study",
     "open": "tutti.workflows.study:open_study",
+    "new_study": "tutti.workflows.new:new_study",
     "run_demo": "tutti.workflows.demo:run_demo",
     "pretrain": "tutti.workflows.pretraining:pretrain",
     "push": "tutti.workflows.push:push",

@@ -126,3 +126,36 @@ def test_members_of_two_studies_predict_each_with_its_own_tokenizer(finished, ma
     table = pa.parquet.read_table(out)
     found = np.stack([table[f"p_{name}"].to_numpy() for name in ("calm", "glad", "sad")], axis=1)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_later_test_files_of_all_tasks_become_the_submission_that_the_ensemble_writes(
+    finished, tutti, tiny_data, tmp_path
+):
+    study, own = finished.study.folder.path, tmp_path / "own"
+    tutti("ensemble", study, "--out", own)
+    files = {task: shutil.copy(tiny_data / f"{task}_test.tsv", tmp_path / f"{task}_b.tsv") for task in ("mood", "same")}
+    given = ["--inputs", f"mood={files['mood']}", f"same={files['same']}", "--submission", "competition"]
+    output = tutti("predict", study, *given, "--out", tmp_path / "later")
+    assert "submission.zip" in output
+    names = ["mood_predict.json", "same_predict.json", "submission.zip"]
+    assert [(own / name).read_bytes() == (tmp_path / "later" / name).read_bytes() for name in names] == [True] * 3
+    card = json.loads((tmp_path / "later" / "card.json").read_text(encoding="utf8"))
+    assert card["kind"] == "ensemble"
+    assert card["tasks"][0]["rows"]["test"] == 23
+
+
+def test_a_set_that_a_resumed_study_is_given_is_predicted_into_the_bank(finished, tutti, tiny_data, tmp_path):
+    study = finished.copy(tmp_path)
+    later = tmp_path / "mood_b.tsv"
+    later.write_text((tiny_data / "mood_test.tsv").read_text(encoding="utf8").replace("t", "b", 1), encoding="utf8")
+    added = ["--resume", "--set", f"tasks.mood.test.B={later}"]
+    tutti("tune", study.file, *added, "--set", f"storage.path={study.folder.path.parent}")
+    command = ["ensemble", study.folder.path, "--out", tmp_path / "out"]
+    assert f"run `tutti predict {study.folder.name}`" in tutti(*command, code=2)
+    assert "mood/test-B" in tutti("predict", study.folder.path)
+    bank = Bank(study.folder.bank)
+    one, other = (bank.predictions("t0000", "mood", part) for part in ("test", "test-B"))
+    np.testing.assert_allclose(one.outputs, other.outputs, atol=0.02)  # it may be bfloat16
+    tutti(*command)
+    assert {path.name for path in (tmp_path / "out" / "B").iterdir()} == {"mood_predict.json", "submission.zip"}
+    assert "every test set" in tutti("predict", study.folder.path)

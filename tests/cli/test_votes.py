@@ -232,3 +232,14 @@ def test_a_study_of_one_task_votes_in_it_beside_one_of_several(place, tmp_path, 
         result = run(place, f"{command} {options} {tmp_path / 'new.csv'}", code=7)
         assert f"by recipe by_task: {6 if task == 'mood' else 4} trials" in result.out
     assert asked == {("several", "mood"): 4, ("single", "mood"): 2, ("several", "warmth"): 4}
+
+
+def test_the_pair_of_submissions_with_the_best_expected_score_is_chosen(place):
+    with_one = run(place, "leaderboard choose studies/second", code=2)
+    assert "have two submissions to choose; got 0" in with_one.message
+    for recipe in ("baseline", "stacking"):
+        run(place, f"ensemble studies/second --recipe {recipe}", code=0)
+    run(place, "leaderboard add studies/second studies/second/ensembles/baseline --score 0.3", code=0)
+    result = run(place, "leaderboard choose studies/second --public-share 0.5", code=0)
+    assert re.search(r"Choose (baseline and stacking|stacking and baseline)\.", result.out)
+    assert "Beware: Public scores are" in result.out

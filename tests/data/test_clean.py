@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pandas import DataFrame
 
 from tutti.data.clean import clean_text, drop_duplicates, text_groups_of
+from tutti.errors import ConfigError
 
 
 def clean(text: str, **steps: Any) -> str:
@@ -97,13 +98,28 @@ def test_the_separator_of_a_template_is_no_emoticon() -> None:
         ("！！！", "！"),
         ("wait...", "wait."),
         ("什么？！？！", "什么？！？！"),
-        ("……", "…"),
         ("aaa 111 $$$", "aaa 111 $$$"),
         ("!!--((x))", "!-(x)"),
     ],
 )
 def test_runs_of_the_same_mark_become_one(text: str, cleaned: str) -> None:
     assert clean(text, repeated_punctuation=True) == cleaned
+
+
+def test_marks_that_are_doubled_by_rule_stay_and_a_list_says_which_marks_become_one() -> None:
+    text = "真的……——//@某人: !!,, http://a.b"
+    assert clean(text, repeated_punctuation=True) == "真的……——//@某人: !, http://a.b"
+    assert clean(text, repeated_punctuation=[","]) == "真的……——//@某人: !!, http://a.b"
+    assert clean("[[哈] [12]]", brackets=True) == "哈 12"
+
+
+def test_emoji_become_the_words_of_a_table_of_ones_own(tmp_path) -> None:
+    table = tmp_path / "emoji.json"
+    table.write_text('{"😂": "笑哭", "❤️": "心"}', encoding="utf8")
+    assert clean("好😂❤️👍", emoji=str(table)) == "好笑哭心👍"
+    (tmp_path / "again.json").write_text('{"😂": "[😂]"}', encoding="utf8")
+    with pytest.raises(ConfigError, match="be a JSON object of emoji"):
+        clean("😂", emoji=str(tmp_path / "again.json"))
 
 
 def test_one_step_can_make_work_for_another() -> None:

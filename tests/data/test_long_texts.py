@@ -47,6 +47,21 @@ def test_head_and_tail_of_a_long_text_stay_and_a_text_that_fits_stays_whole(toke
 
 
 @pytest.mark.parametrize(
+    ("long_texts", "kept"),
+    [
+        ("tail", [6, 7, 8, 9, "[SEP]", 50, 51, 52]),
+        ("only_first", [0, 1, 2, 3, "[SEP]", 50, 51, 52]),
+    ],
+)
+def test_a_pair_keeps_its_last_tokens_or_loses_those_of_its_first_text_alone(tokenizer_folder, long_texts, kept):
+    texts = [words(*range(10))], [words(50, 51, 52)]
+    part = encoded(tokenizer_folder, *texts, max_length=10, long_texts=long_texts)
+    assert numbers_of(part.encoded["input_ids"][0]) == ["[CLS]", *kept, "[SEP]"]
+    longer = encoded(tokenizer_folder, [words(1)], [words(*range(50, 70))], max_length=10, long_texts=long_texts)
+    assert len(longer.encoded["input_ids"][0]) == 10
+
+
+@pytest.mark.parametrize(
     ("first", "second", "kept"),
     [
         (10, 3, [0, 1, 8, 9, "[SEP]", 50, 51, 52]),  # the longer one gives way

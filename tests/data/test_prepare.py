@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from task_rows import TRAIN, MakeSpec
 
-from tutti.config.study import Cleaning, TaskConfig
+from tutti.config.cleaning import Cleaning
+from tutti.config.study import TaskConfig
 from tutti.data.clean import row_texts
 from tutti.data.prepare import prepare
 from tutti.errors import ConfigError, TaskFileError

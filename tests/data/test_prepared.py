@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from task_rows import SCORES, TRAIN, MakeSpec
 
-from tutti.config.study import Cleaning
+from tutti.config.cleaning import Cleaning
 from tutti.data.prepared import PREPARED_FILE, load_prepared
 from tutti.errors import StorageError, StudyError
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from task_rows import SCORES, MakeSpec
 
-from tutti.config.study import Cleaning
+from tutti.config.cleaning import Cleaning
 from tutti.data.prepared import load_prepared
 from tutti.errors import TaskFileError
 

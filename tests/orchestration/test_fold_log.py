@@ -79,7 +79,7 @@ def test_a_finished_trial_s_score_is_that_of_its_out_of_fold_rows(logged):
     assert record.scores_by_epoch == {1: 0.9, 2: 0.75}
     assert (record.state, record.score, record.task_scores) == (TrialState.FINISHED, 0.7, {"mood": 0.7})
     ends = {name: [*run.metrics[name].values()] for name in ("score", "score/mood", "folds")}
-    assert ends == {"score": [0.7], "score/mood": [0.7], "folds": [2]}
+    assert ends == {"score": [0.9, 0.7], "score/mood": [0.7], "folds": [2]}
     assert "best_epoch" not in run.metrics
 
 
@@ -92,7 +92,7 @@ def test_a_trial_stopped_after_two_folds_says_so_and_has_the_mean_of_both(logged
     record, run = logged.record(trial), logged.run(trial)
     assert (record.state, record.score, record.task_scores) == (TrialState.STOPPED, 0.7, {"mood": 0.7})
     assert record.reason == run.reason == "fell behind the others after 2 folds"
-    assert (run.metrics["score"], run.metrics["folds"]) == ({0: 0.7}, {0: 2})
+    assert (run.metrics["score"], run.metrics["folds"]) == ({1: 0.9, 2: 0.7}, {0: 2})
 
 
 @pytest.mark.parametrize("end", ["failed", "interrupted", "stopped by the study's end"])
@@ -108,7 +108,7 @@ def test_a_trial_that_ends_otherwise_after_two_folds_has_the_mean_of_both_too(lo
         logged.log._running.clear()
         logged.log.interrupt() if end == "interrupted" else logged.log.stop("the study has reached its target")
     record, run = logged.record(trial), logged.run(trial)
-    assert (run.metrics["score"], run.metrics["folds"]) == ({0: 0.7}, {0: 2})
+    assert (run.metrics["score"], run.metrics["folds"]) == ({1: 0.9, 2: 0.7}, {0: 2})
     assert run.metrics["score/mood"] == {0: 0.7}
     assert end == "interrupted" or (record.score, record.task_scores) == (0.7, {"mood": 0.7})
 

@@ -39,6 +39,7 @@ def test_an_epoch_s_scores_go_to_the_store_and_its_curves_to_the_tracker(logged)
     assert logged.record(trial).task_scores == {"mood": 0.7}
     assert logged.run(trial).metrics == {
         "train/loss": {10: 1.0, 20: 0.5},
+        "score": {1: 0.5, 2: 0.7},
         "validation_score": {1: 0.5, 2: 0.7},
         "train_loss": {1: 1.0, 2: 0.5},
         "mood/accuracy": {1: 0.5, 2: 0.7},
@@ -108,7 +109,7 @@ def test_a_trial_whose_last_report_is_final_is_finished_with_its_best_score(logg
     assert record.seconds is not None
     assert (run.state, run.reason) == (TrialState.FINISHED, None)
     assert {name: [*run.metrics[name].values()] for name in ("score", "score/mood", "best_epoch")} == {
-        "score": [0.8],
+        "score": [0.5, 0.8, 0.8],
         "score/mood": [0.8],
         "best_epoch": [2.0],
     }
@@ -155,15 +156,16 @@ def test_a_trial_that_did_not_finish_is_tracked_with_its_best_epoch(logged):
     logged.log.interrupt()
     for trial in (stopped, cut_off):
         metrics = logged.run(trial).metrics
-        assert [metrics[name] for name in ("score", "score/mood", "best_epoch")] == [{0: 0.7}, {0: 0.7}, {0: 1.0}]
+        assert metrics["score"] == {1: 0.7, 2: 0.7}
+        assert [metrics[name] for name in ("score/mood", "best_epoch")] == [{0: 0.7}, {0: 1.0}]
     assert "score" not in logged.run(silent).metrics
     assert logged.record(stopped).task_scores == {"mood": 0.7}
 
 
-def test_the_objective_is_the_first_metric_that_the_tracker_is_told(logged):
+def test_the_score_so_far_is_the_first_metric_that_the_tracker_is_told(logged):
     trial = logged.start()
     logged.epoch(trial, 1, 0.5)
-    assert next(iter(logged.run(trial).metrics)) == "validation_score"
+    assert next(iter(logged.run(trial).metrics)) == "score"
 
 
 def test_a_trial_that_reports_its_own_failure_is_failed_for_that_reason(logged):

@@ -156,7 +156,7 @@ def test_trials_that_an_earlier_run_left_running_are_told_as_interrupted_though_
     assert logged.log.interrupt("the study ended") == ["t0001", "t0000"]
     for trial in (killed, again):
         assert (logged.run(trial).state, logged.run(trial).reason) == (TrialState.INTERRUPTED, "the study ended")
-    assert logged.run(killed).metrics["score"] == {0: 0.5}
+    assert logged.run(killed).metrics["score"] == {1: 0.5}
     assert logged.run(killed).metrics["seconds"][0] == pytest.approx(60.0, abs=1.0)
     assert logged.log.interrupt() == []
     assert [proposal.key for proposal in logged.store.unfinished()] == ["t0000", "t0001"]

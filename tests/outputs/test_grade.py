@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tutti.config.study import Cleaning
+from tutti.config.cleaning import Cleaning
 from tutti.errors import SubmissionError, TaskFileError
 from tutti.outputs.election.grade import read_labels
 from tutti.outputs.submission.submission import FORMATS, Formats

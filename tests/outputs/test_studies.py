@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tutti.config.study import Cleaning
+from tutti.config.cleaning import Cleaning
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.errors import StudyError

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tutti.config.study import Cleaning, TaskConfig
+from tutti.config.cleaning import Cleaning
+from tutti.config.study import TaskConfig
 from tutti.errors import TaskFileError
 from tutti.tasks.build import ExtraRows, new_rows_layout, task_spec, task_specs
 from tutti.tasks.layouts.competition import Competition

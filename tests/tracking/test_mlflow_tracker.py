@@ -61,7 +61,9 @@ def test_the_experiment_opens_on_its_runs_by_score_with_state_scores_and_paramet
     assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`score`", False)
     state, score, reason = "tags.`tutti.state`", "metrics.`score`", "tags.`tutti.reason`"
     assert view["selectedColumns"] == [state, score, "metrics.`score/a`", "params.`lr`", reason]
-    assert view["columnOrder"] == [state, score, "duration", "metrics.`score/a`", "params.`lr`", reason]
+    always = ["attributes.`Run Name`", "runDateAndNestInfo"]
+    assert view["columnOrder"] == [*always, state, score, "duration", "metrics.`score/a`", "params.`lr`", reason]
+    assert view["columnWidths"].keys() == {*always, state, score, "duration"}
 
 
 def test_the_experiments_note_leads_to_the_studys_run(tracker, client, uri):
@@ -92,6 +94,14 @@ def test_the_studys_run_has_no_score_so_that_it_stands_behind_the_trials(tracker
     tracker.end_study(state=TrialState.FINISHED, metrics={BEST_SCORE: 0.9})
     found = client.search_runs([experiment_id(uri, "s")], order_by=["metrics.`score` DESC"])
     assert [run.info.run_name for run in found] == ["t1", "t0", "s"]
+
+
+def test_what_describes_a_trial_as_a_whole_is_rounded_for_reading(tracker, client, uri):
+    tracker.start_trial("t0", number=0, **NONE)
+    metrics = {SCORE: 0.88928732, "small": 0.00012345678, "parameters": 22_713_216.0}
+    tracker.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics=metrics, tags={})
+    found = {SCORE: 0.8893, "small": 0.0001235, "parameters": 22_713_216.0}
+    assert _runs(client, uri)["t0"].data.metrics == found
 
 
 def test_metrics_are_kept_in_the_order_they_were_logged(tracker, client, uri):

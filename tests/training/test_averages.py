@@ -26,6 +26,16 @@ def test_the_average_follows_the_warm_up_and_then_the_decay() -> None:
             assert model.weight[0, 0].item() == pytest.approx(expected, rel=1e-5)
 
 
+def test_without_a_warm_up_the_decay_is_the_same_from_the_first_step_on() -> None:
+    model = nn.Linear(2, 2)
+    _set(model, 0.0)
+    average = ExponentialAverage(model, decay=0.9, warmup=False)
+    _set(model, 1.0)
+    average.after_step()
+    with average.applied():
+        assert model.weight[0, 0].item() == pytest.approx(0.1)
+
+
 def test_the_models_own_weights_come_back_even_after_an_error() -> None:
     model = nn.Linear(2, 2)
     own = model.weight.detach().clone()

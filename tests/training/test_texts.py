@@ -198,11 +198,12 @@ def test_a_row_has_the_same_text_in_a_batch_of_any_size(
     assert len(set(together)) > 1
 
 
+@pytest.mark.parametrize("settings", [{}, {"repetition_penalty": 3.0}, {"num_beams": 2}], ids=str)
 def test_a_text_has_the_log_probability_of_its_tokens_and_of_its_end(
-    whole: tuple[Any, Any, Path], texts: dict[str, dict[str, EncodedPart]]
+    whole: tuple[Any, Any, Path], texts: dict[str, dict[str, EncodedPart]], settings: dict[str, Any]
 ) -> None:
     part, folder = texts["answers"]["test"], whole[2] / "best"
-    found, scores = with_scores(folder, part, {"max_new_tokens": 5})
+    found, scores = with_scores(folder, part, {"max_new_tokens": 5, **settings})
     decoder, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     for prompt, text, score in zip(part.encoded["input_ids"], found, scores, strict=True):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -211,6 +212,23 @@ def test_a_text_has_the_log_probability_of_its_tokens_and_of_its_end(
             logits = decoder(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
         expected = -functional.cross_entropy(logits, torch.tensor(ids), reduction="sum")
         assert score == pytest.approx(expected.item(), abs=1e-3)
+
+
+def test_writing_reads_each_token_once_and_leaves_an_adapter_and_its_weights_as_they_were(
+    tune: Callable[..., Any], texts: dict[str, dict[str, EncodedPart]], tmp_path: Path
+) -> None:
+    tune(tmp_path, num_train_epochs=1, adapter="lora", lora_r=2, learning_rate=0.1)
+    model, _ = load_checkpoint(tmp_path / "best")
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    widths = []
+    model.encoder.register_forward_pre_hook(
+        lambda _, __, given: widths.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+    tokenizer, part = AutoTokenizer.from_pretrained(tmp_path / "best"), texts["answers"]["test"]
+    generate(model, part, task="answers", tokenizer=tokenizer, device=torch.device("cpu"))
+    assert widths[1:] == [1] * (len(widths) - 1)
+    assert len(widths) > 1
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
 def test_texts_that_are_drawn_are_the_same_again_and_leave_the_state_of_chance(

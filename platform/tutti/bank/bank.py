@@ -95,6 +95,17 @@ class Bank:
             if _version(f"{complete}/") < version:
                 self._delete(complete)
 
+    def add(self, key: str, predictions: Mapping[str, Mapping[str, Predictions]]) -> None:
+        """Adds parts to a checkpoint's entry, such as those of a later test set; raises StorageError as ``put`` does.
+
+        Raises:
+            StorageError: if the bank has no complete entry ``key``.
+        """
+        parts = self.parts(key)
+        known = {task: {part: self.predictions(key, task, part) for part in parts[task]} for task in parts}
+        merged = {task: {**known.get(task, {}), **predictions.get(task, {})} for task in {**known, **predictions}}
+        self.put(self._entry(key).record, merged)
+
     def records(self, keys: Iterable[str] = ("",)) -> list[CheckpointRecord]:
         """The records of complete entries, of all or of those with these keys, sorted by trial number.
 

@@ -27,6 +27,30 @@ class Checkpoints(Protocol):
         ...
 
 
+class WithParts:
+    """Checkpoints with predictions that no bank has, such as those of a later test set, beside those of their own.
+
+    Args:
+        added: by key, task and part; they go before those of the bank.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, added: Mapping[tuple[str, str, str], Predictions]) -> None:
+        self._checkpoints, self._added = checkpoints, added
+
+    def records(self) -> list[CheckpointRecord]:
+        return self._checkpoints.records()
+
+    def parts(self, key: str) -> dict[str, list[str]]:
+        parts = {task: [*known] for task, known in self._checkpoints.parts(key).items()}
+        for owner, task, part in self._added:
+            if owner == key and part not in parts.setdefault(task, []):
+                parts[task].append(part)
+        return parts
+
+    def predictions(self, key: str, task: str, part: str) -> Predictions:
+        return self._added.get((key, task, part)) or self._checkpoints.predictions(key, task, part)
+
+
 class Electorate:
     """Checkpoints of one study, under their own keys, or of several studies, as ``STUDY/KEY``.
 

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TextIO
 
 import numpy as np
@@ -71,7 +70,9 @@ class Bundle:
             content["calibrated"],
         )
         self._layout = _layout_of(content["layout"])
-        self._cleaning: Any = SimpleNamespace(**content["cleaning"])
+        self._cleaning = dict(content["cleaning"])
+        if table := content["emoji_table"]:
+            self._cleaning["emoji"] = str(self.folder / table)
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._members = [_Member(self.folder / each["folder"], self._device) for each in content["members"]]
         self._encodings = [each["encoding"] for each in content["members"]]

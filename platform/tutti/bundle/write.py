@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -75,12 +76,16 @@ def write_bundle(
         )
         encodings += [key] * (key not in encodings)
         listed.append({"folder": place, "encoding": encodings.index(key)})
-    ensemble = vote.ensemble
+    ensemble, table = vote.ensemble, None
+    if (emoji := cleaning.get("emoji")) not in (None, "zh", "en"):  # a table of the user's own
+        table = "emoji.json"
+        shutil.copyfile(emoji, folder / table)
     content = {
         "format": FORMAT,
         "task": task.to_dict(folder),
         "layout": {"layout": "tokens" if isinstance(layout, Tagged) else "table", **asdict(layout)},
-        "cleaning": cleaning,
+        "cleaning": dict(cleaning),
+        "emoji_table": table,
         "members": listed,
         "groups": {place: list(own) for place, own in vote.groups.items()},
         "vote": ensemble.to_json() if isinstance(ensemble, Fitted) else None,
@@ -90,4 +95,4 @@ def write_bundle(
         "quantize": quantize or "none",
     }
     write_whole(folder / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1))
-    carry(folder, emoji=bool(cleaning.get("emoji")))
+    carry(folder, emoji=emoji is not None and table is None)

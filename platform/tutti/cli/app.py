@@ -15,12 +15,13 @@ import typer
 from rich.console import Console
 
 from tutti import __version__
-from tutti.cli import backbone, demo, export, jobs, leaderboard, study, tune
+from tutti.cli import backbone, demo, export, jobs, leaderboard, new, study, tune
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.errors import Fault, TuttiError
 from tutti.launchers import forget_launcher
 from tutti.modeling.new_backbone import new_backbone
 from tutti.workflows.demo import run_demo
+from tutti.workflows.new import new_study
 from tutti.workflows.push import push
 from tutti.workflows.study import Study
 
@@ -52,6 +53,7 @@ def _root(
 
 # Each command, and the call of the Python API that it is.
 COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
+    "new": (new.new, new_study),
     "tune": (tune.tune, Study.tune),
     "trials": (study.trials, Study.records),
     "ui": (study.ui, Study.ui),
@@ -62,6 +64,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "soup": (study.soup, Study.soup),
     "export": (export.export, Study.export),
     "push": (export.push, push),
+    "refit": (study.refit, Study.refit),
     "report": (study.report, Study.report),
     "round": (study.round_, Study.round),
     "submit": (jobs.submit, Study.submit),
@@ -71,6 +74,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "backbone probe": (backbone.probe, Study.probe),
     "leaderboard add": (leaderboard.add, Study.add_public_score),
     "leaderboard show": (leaderboard.show, Study.leaderboard),
+    "leaderboard choose": (leaderboard.choose, Study.choose_submissions),
 }
 groups = {
     "backbone": typer.Typer(help="Make backbones, and try them.", no_args_is_help=True),

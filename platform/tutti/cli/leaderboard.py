@@ -9,7 +9,7 @@ import typer
 
 from tutti.cli.options import Study
 from tutti.workflows.console import console
-from tutti.workflows.shown import show_leaderboard
+from tutti.workflows.shown import show_choice, show_leaderboard
 from tutti.workflows.study import open_study
 
 
@@ -33,3 +33,19 @@ def show(study: Study) -> None:
     """
     opened = open_study(study)
     show_leaderboard(console, opened.name, opened.leaderboard())
+
+
+def choose(
+    study: Study,
+    public_share: Annotated[
+        float, typer.Option("--public-share", metavar="SHARE", help="Of the test rows, that public scores are of.")
+    ] = 0.3,
+) -> None:
+    """Chooses the two submissions with the best expected private score, and says why.
+
+    By nested estimates, public scores, and how alike two submissions err. Warns where public and local scores disagree
+    by more than chance.
+
+    Example: `tutti leaderboard choose glue_trio --public-share 0.2`
+    """
+    show_choice(console, open_study(study).choose_submissions(public_share=public_share))

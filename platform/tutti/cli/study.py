@@ -11,13 +11,14 @@ from typing import Annotated
 import typer
 
 from tutti.cli.options import Out, RecipeName, Study, With, check_left_out, going_on, interruptible, local
-from tutti.errors import counted
+from tutti.errors import Fault, StudyError, counted
 from tutti.records import best_trial
 from tutti.search.objectives import pareto_front
 from tutti.workflows.console import console, program
 from tutti.workflows.progress import best_so_far, failures, outcome_table, summary
 from tutti.workflows.shown import show_card, show_pseudo_labels, show_soup
 from tutti.workflows.study import open_study
+from tutti.workflows.vote import Vote
 
 Score = Annotated[
     list[str] | None,
@@ -57,12 +58,16 @@ def trials(
     console.print(summary(records, total=config.search.trials, best=best))
 
 
-def ui(study: Study, port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0) -> None:
-    """Starts the MLflow UI on 127.0.0.1 on a study's tracking store and prints the address. Ctrl-C ends it.
+def ui(
+    study: Study,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
+) -> None:
+    """Starts the MLflow UI on 127.0.0.1 on a study's tracking store and opens it in the browser. Ctrl-C ends it.
 
     Example: `tutti ui glue_trio`
     """
-    open_study(study).ui(port=port)
+    open_study(study).ui(port=port, browser=not no_browser)
 
 
 def doctor(
@@ -97,7 +102,10 @@ def ensemble(
 
     Example: `tutti ensemble glue_trio --recipe auto --out submission`
     """
-    vote = open_study(study).ensemble(recipe, others=others or (), score=score or ())
+    _write(open_study(study).ensemble(recipe, others=others or (), score=score or ()), out)
+
+
+def _write(vote: Vote, out: Path | None) -> None:
     files = vote.write(out)
     show_card(console, vote.card)
     for file in files:
@@ -121,11 +129,29 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
 
 def predict(
     study: Study,
-    file: Annotated[Path, typer.Option("--input", metavar="FILE", help="New rows: CSV, TSV, JSON, Parquet or Excel.")],
+    more: Annotated[list[str] | None, typer.Argument(metavar="[TASK=FILE]...", help="More of --inputs.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--input", metavar="FILE", help="New rows: CSV, TSV, JSON, Parquet or Excel.")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--inputs", metavar="TASK=FILE", help="Later test files; TASK/SET= for one of several sets."),
+    ] = None,
+    submission: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--submission", metavar="FORMAT|TASK=SAMPLE", help="Of --inputs; by default as recipe and study say."
+        ),
+    ] = None,
     out: Annotated[
-        Path,
-        typer.Option("--out", metavar="FILE", help="What is written: .csv, .jsonl, .json or .parquet.", callback=local),
-    ],
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE|DIR",
+            help="What is written: .csv, .jsonl, .json or .parquet, or of --inputs a folder.",
+            callback=local,
+        ),
+    ] = None,
     recipe: RecipeName = None,
     others: With = None,
     task: Annotated[str | None, typer.Option("--task", help="Which task, where the study has several.")] = None,
@@ -135,15 +161,35 @@ def predict(
 ) -> None:
     """Predicts new rows with the members of an ensemble: id, label, confidence and each class's probability, in order.
 
+    With `--inputs`, later test files of any tasks become a submission, with zip and card, as `tutti ensemble` has them.
+    Without any input, test sets that were added to the study since its trials ended are predicted into its bank.
+
     Runs on the cluster that RAY_ADDRESS names, otherwise on a Ray of its own on this machine. Needs the members'
-    weights. What was cut off goes on where it was when the command is run again.
+    weights. What was cut off with `--input` goes on where it was when the command is run again.
 
     Example: `tutti predict glue_trio --task CoLA --recipe baseline --input new.tsv --out predictions.csv`
     """
+    later = [*(inputs or ()), *(more or ())]
     if checkpoint:
         check_left_out({"--recipe": recipe, "--with": others}, beside="--checkpoint")
+    if later:
+        check_left_out({"--input": file, "--task": task, "--checkpoint": checkpoint}, beside="--inputs")
+    else:
+        check_left_out({"--submission": submission}, beside="--input")
+    if out is None and (file or later):
+        raise StudyError(Fault("--out", "name what is written", "none", "add --out " + ("DIR" if later else "FILE")))
+    if out is not None and not (file or later):
+        raise StudyError(Fault("--out", "be given with rows to predict", "none", "add --input or --inputs"))
     with interruptible(lambda _: "Interrupted; run the same command again to continue."):
-        open_study(study).predict(file, out, task=task, recipe=recipe, others=others or (), checkpoint=checkpoint)
+        opened = open_study(study)
+        if file and out:
+            opened.predict(file, out, task=task, recipe=recipe, others=others or (), checkpoint=checkpoint)
+        elif out:
+            vote = opened.predict_tests(later, recipe=recipe, others=others or (), submission=submission or ())
+            _write(vote, out)
+        else:
+            for key, sets in opened.fill_bank(recipe).items():
+                console.print(f"trial {key}: {', '.join(sets)}")
 
 
 def soup(
@@ -166,6 +212,23 @@ def soup(
         console.print(f"{made.folder} keeps the soup of an earlier run.")
     if made.checkpoint is None:
         raise typer.Exit(1)
+
+
+def refit(
+    study: Study,
+    recipe: RecipeName = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How often each member is trained.")] = 1,
+    out: Out = None,
+) -> None:
+    """Trains an ensemble's members once more, on all labelled rows, and writes the submission of these.
+
+    Each for the epochs that validation found; they vote with the weights and decisions found there. The card says what
+    score is expected. Interrupted, it goes on where it was when the command is run again.
+
+    Example: `tutti refit glue_trio --recipe auto --seeds 3`
+    """
+    with interruptible(lambda _: "Interrupted; run the same command again to continue."):
+        _write(open_study(study).refit(recipe, seeds=seeds), out)
 
 
 def report(

@@ -34,6 +34,7 @@ _ONLY: dict[str, tuple[LayoutName, ...]] = {
     "unit": ("tokens",),
     "cleaning.emoji": _UNTAGGED,
     "cleaning.emoticons": _UNTAGGED,
+    "cleaning.brackets": _UNTAGGED,
 }
 
 
@@ -130,6 +131,9 @@ def _texts_faults(name: str, task: Mapping[str, Any], what: Callable[[str], str]
         if key in defaults and key not in used and column != defaults[key]:
             rule, remedy = f"be left out with the format {form}, which names its columns", "take it out"
             yield Fault(what(f"tasks.{name}.columns.{key}"), rule, show(column), remedy)
+    if isinstance(sets := task.get("validation"), dict) and len(sets) > 1:
+        rule, remedy = "be one file with the layout instructions", "name others as `report_sets:`"
+        yield Fault(what(f"tasks.{name}.validation"), rule, f"{len(sets)}", remedy)
     if task.get("generate") is False and needs_texts(metric := metric_of(task)):
         rule, remedy = f"be true, or be left out, where the metric is of texts, as {show(metric)}", "take it out"
         yield Fault(what(f"tasks.{name}.generate"), rule, "false", remedy)

@@ -46,6 +46,8 @@ _SPACE = "search_space"
 # Mappings whose values have no keys of their own, so that all of what follows in a dotted key is one key.
 _FLAT = re.compile(rf"objective_weights|search\.enqueue\.\d+|{_SPACE}\..+\.when|training\.(.+\.)?({'|'.join(WEIGHTS)})")
 
+_TEST_FILE = re.compile(r"tasks\..+\.test")
+
 
 def load_study(
     path: Path | Mapping[str, Any],
@@ -267,6 +269,8 @@ def _put(raw: dict[str, Any], parts: Sequence[str], value: Any) -> tuple[str | N
         if (node[name] if isinstance(node, list) else node.get(name)) is None:
             node[name] = {}
             created = created or path
+        elif isinstance(node[name], str) and _TEST_FILE.fullmatch(path):  # it becomes one of several sets
+            node[name] = {"test": node[name]}
         node = node[name]
 
 

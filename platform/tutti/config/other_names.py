@@ -21,6 +21,8 @@ _NAMES = {
     "tasks": "data dataset datasets task",
     "storage": "output_dir output out_dir save_dir",
     "train": "train_file train_data train_path training_data",
+    "max_train_samples": "max_train_rows",
+    "repeated_punctuation": "punctuation dedup_punctuation",
     "validation": "val dev valid eval validation_file val_file dev_file test_size val_size valid_size holdout",
     "test": "test_file test_data",
     "extra_train": "extra pseudo_labels pseudo",
@@ -52,6 +54,23 @@ _REMEDIES = {
     ),
     "sep separator delimiter": "remove it: the separator is found by the header",
     "device gpus num_gpus n_gpu": "set resources.gpus_per_worker",
+    "temperature": "set training.sampling_temperature (of tasks), or `calibration: temperature` in the recipe",
+    "train_val_split_ratio val_ratio valid_ratio dev_ratio split_ratio": "set split.validation, a share of the rows",
+    "dataset_format data_format file_format format": "set `layout:` of each task; of instructions also `format:`",
+    "test_b test_a round2 testb test_b_file": "name it as a set of its task, `test: {a: FILE, b: FILE}`",
+    "pseudo pseudo_label pseudo_file pseudo_labels": "name the file under `extra_train:` of its task",
+    "vocab_path vocab_file vocab bert_path tokenizer tokenizer_name config_path model_path": (
+        "name the folder with model and tokenizer as `backbone:`"
+    ),
+    "data_dir data_path data_root": "name the files of each task, relative to this file; `tutti new FOLDER` does",
+    "eval_all_checkpoints save_steps save_total_limit": (
+        "remove it: each epoch is scored, or evals_per_epoch times, and the best weights are kept"
+    ),
+    "do_train do_eval do_predict do_test mode": "remove it: `tutti tune`, `tutti ensemble` and `tutti predict` do that",
+    "fp16 bf16 amp": "write it under `training:`",
+    "max_train_rows max_train max_samples nrows n_rows debug": (
+        "set max_train_samples, or max_rows for all parts, of each task"
+    ),
     "seed random_state": "set split.seed, search.seed or training.seed",
     "learning_rate lr epochs num_epochs batch_size max_length": "write it under `training:`",
 }

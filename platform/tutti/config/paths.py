@@ -45,14 +45,19 @@ def map_task_paths(task: Mapping[str, Any], change: Callable[[str, str], str]) -
     """
 
     def changed(key: str, value: Any) -> Any:
+        if isinstance(value, list):  # of files; a model's dump has tuples
+            return [changed(f"{key}.{place}", each) for place, each in enumerate(value)]
         return change(key, value) if isinstance(value, str) else value
 
     mapped = dict(task)
     if task.get("layout") != "hub" and not (task.get("layout") == "instructions" and task.get("dataset")):
         for part in ("train", "validation", "test", "unlabeled"):
             mapped |= {part: changed(part, task[part])} if part in task else {}
-        if isinstance(task.get("test"), dict):
-            mapped["test"] = {name: changed(f"test.{name}", file) for name, file in task["test"].items()}
+        for part in ("test", "validation"):
+            if isinstance(task.get(part), dict):
+                mapped[part] = {name: changed(f"{part}.{name}", file) for name, file in task[part].items()}
+    if isinstance(steps := task.get("cleaning"), dict) and str(steps.get("emoji", "")).endswith(".json"):
+        mapped["cleaning"] = steps | {"emoji": changed("cleaning.emoji", steps["emoji"])}
     if "dataset" in task:
         mapped["dataset"] = changed("dataset", task["dataset"])
     if isinstance(sets := task.get("report_sets"), dict):

@@ -38,6 +38,7 @@ _FILE_OR_SETS = (
     "be a file, or a mapping of names to files",
     "write `test: FILE`, or `test: {round1: FILE, round2: FILE}`",
 )
+_FILE_OR_FILES = ("be a file, or a list of files", "write `train: FILE`, or `train: [FILE, FILE]`")
 _BOUNDS = {
     "greater_than": ("above", "gt"),
     "greater_than_equal": ("at least", "ge"),
@@ -104,10 +105,10 @@ def _phrases(details: ErrorDetails, *, keys: Sequence[str], raw: Any, model: typ
         return context["rule"], got, context["remedy"]
     is_tag = details["loc"][-1:] == ("file",) and keys[-1:] != ["file"]  # of a union's member, and not a key
     if kind == "string_type" and isinstance(details["input"], list | dict) and not is_tag:
-        is_file = keys[-1] in ("train", "validation", "unlabeled")
-        return "be a text", got, "name one file, with all rows" if is_file else "write one text in its place"
+        return "be a text", got, "write one text in its place"
     if kind in _FIXED:
-        rule, remedy = _FILE_OR_SETS if is_tag else _FIXED[kind]
+        of_files = _FILE_OR_FILES if keys[-1:] in (["train"], ["unlabeled"]) else _FILE_OR_SETS
+        rule, remedy = of_files if is_tag else _FIXED[kind]
         return rule, got, remedy
     return f"be valid: {details['msg'][:1].lower()}{details['msg'][1:]}", got, "correct it"
 

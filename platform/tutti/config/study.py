@@ -17,14 +17,15 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from tutti.config.cleaning import Cleaning
 from tutti.config.metric_facts import FACTS, KindName, Needs, default_metric, kind_of, nearest_metric
 from tutti.config.search_facts import Sampler, Scheduler
 from tutti.config.space import Choice, SearchSpace
 from tutti.config.strict import Strict
+from tutti.config.task_files import Files, Name, TestFiles
 from tutti.config.template import parsed
 from tutti.config.texts import InstructionFormat, ReportSet
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes it
 GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]
 LayoutName = Literal["competition", "glue", "table", "hub", "instructions", "tokens"]
@@ -48,16 +49,6 @@ CHANGING = (
     "ema_decay",
 )
 """Training keys that population-based training may change during a trial. All others define its weights or steps."""
-
-
-class Cleaning(Strict):
-    """Cleaning of texts. Every step is off by default; rows to predict are never dropped."""
-
-    emoji: Literal["zh", "en"] | None = None  # replace emoji by words of this language
-    emoticons: bool = False  # replace [生病] by 生病
-    repeated_punctuation: bool = False  # replace runs of the same punctuation mark by one
-    broken_rows: bool = False  # repair rows broken by line feeds inside a text; see the layout
-    duplicates: bool = False  # drop training rows whose texts and label occurred before
 
 
 class ExtraTrain(Strict):
@@ -110,17 +101,6 @@ class Columns(Strict):
     def label_column(self) -> str:
         """The one column of labels, where there is one."""
         return self.labels if isinstance(self.labels, str) else self.label
-
-
-def _file_or_sets(value: Any) -> str:
-    return "sets" if isinstance(value, dict) else "file"
-
-
-# Discriminated by hand, as ``Labels`` are.
-TestFiles = Annotated[
-    Annotated[str, Tag("file")] | Annotated[dict[Name, str], Field(min_length=1), Tag("sets")],
-    Discriminator(_file_or_sets),
-]
 
 
 def _known_metric(name: str) -> str:
@@ -187,14 +167,16 @@ class TaskConfig(Strict):
     """One labelled problem.
 
     ``train``, ``validation``, ``test`` and ``unlabeled`` are files, or for the layout ``hub`` split names of the data
-    set ``dataset`` (a hub id or a folder). ``test`` may also name several sets: ``{round1: FILE, round2: FILE}``.
+    set ``dataset`` (a hub id or a folder). ``test`` may also name several sets: ``{round1: FILE, round2: FILE}``;
+    ``train`` and ``unlabeled`` may be lists of files, whose rows are taken together. ``validation`` may name several
+    sets too: the first one decides, the others are logged.
     """
 
     layout: LayoutName
-    train: str
-    validation: str | None = None
+    train: Files
+    validation: TestFiles | None = None
     test: TestFiles | None = None
-    unlabeled: str | None = None
+    unlabeled: Files | None = None
     extra_train: tuple[ExtraTrain, ...] = ()
     dataset: str | None = None  # hub, and instructions that are read from there: id or folder
     subset: str | None = None  # hub: configuration name
@@ -205,6 +187,7 @@ class TaskConfig(Strict):
     report_sets: dict[Name, ReportSet] = Field(default_factory=dict)  # instructions: questions to answer
     unit: Literal["word", "character"] | None = None  # tokens: what has a tag; by default as the training file has it
     pair: bool = False  # competition: two texts per row
+    max_rows: Annotated[int, Field(ge=2)] | None = None  # of every part, spread evenly over its file: for trial runs
     max_train_samples: Annotated[int, Field(ge=2)] | None = None  # the first rows of ``train`` alone
     max_eval_samples: Annotated[int, Field(ge=2)] | None = None  # validation rows at most, drawn by the split's seed
     columns: Columns = Columns()  # table and hub; of instructions and tokens id, text and label
@@ -250,13 +233,20 @@ class TaskConfig(Strict):
         """The name of the metric that decides; of one's own that of its function."""
         return self.metric.function if isinstance(self.metric, OwnMetric) else self.metric
 
+    def files(self) -> dict[str, str]:
+        """Maps part names to files or splits; of further files ``train-N`` and ``unlabeled-N``, N counted from 1."""
+        found: dict[str, str] = {}
+        for part, given in (("train", self.train), ("unlabeled", self.unlabeled)):
+            listed = (given,) if isinstance(given, str) else given or ()
+            found |= {f"{part}-{place}" if place else part: file for place, file in enumerate(listed)}
+        sets = {"validation": self.validation} if isinstance(self.validation, str) else self.validation or {}
+        found |= {f"report-{name}" if place else "validation": file for place, (name, file) in enumerate(sets.items())}
+        return found | self.test_sets()
+
     def test_sets(self) -> dict[str, str]:
-        """Maps part names to files: ``test`` for a single file, or ``test-NAME`` for each named set."""
-        if self.test is None:
-            return {}
-        if isinstance(self.test, str):
-            return {"test": self.test}
-        return {f"test-{name}": file for name, file in self.test.items()}
+        """Maps part names to files: ``test-NAME`` for each set; ``test`` for a single file, or the set of that name."""
+        sets = {"test": self.test} if isinstance(self.test, str) else self.test or {}
+        return {"test" if name == "test" else f"test-{name}": file for name, file in sets.items()}
 
 
 def _column_or_columns(value: Any) -> str:

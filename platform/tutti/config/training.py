@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from tutti.config.strict import Strict
-from tutti.config.study import Name
+from tutti.config.task_files import Name
 from tutti.records import TextLimit
 
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -24,9 +24,10 @@ class TrainingOptions(Strict):
 
     Attributes:
         max_length: maximum input length in tokens; ``long_texts`` says what becomes of longer inputs.
-        long_texts: ``truncate`` keeps the first tokens; ``head_tail`` the first and the last, half of each (arXiv
-            1905.05583); ``windows`` makes several inputs of a row, whose pooled states are averaged before the head's
-            linear layer (arXiv 1910.10781). Of a pair, the longer text gives way first, and only it has windows.
+        long_texts: ``truncate`` keeps the first tokens, of a pair by cutting the longer text first, ``only_first`` by
+            cutting the first text alone; ``tail`` keeps the last tokens; ``head_tail`` the first and the last, half of
+            each (arXiv 1905.05583); ``windows`` makes several inputs of a row, whose pooled states are averaged before
+            the head's linear layer (arXiv 1910.10781). Of a pair, the longer text alone has windows.
         stride: least number of tokens that neighbouring windows share, at most half of those that a window has for the
             text; None for a quarter of max_length.
         swap: whether a pair is predicted in both orders, the mean of which counts; it is trained on as it is.
@@ -75,6 +76,8 @@ class TrainingOptions(Strict):
         reinit_layers: number of last encoder layers that are reinitialised (arXiv 2006.05987).
         ema_decay: decay of an exponential moving average of the weights, which replaces them for evaluation and
             checkpoints; None is off.
+        ema_warmup: whether the average soon forgets the weights at the start; otherwise its decay is the same from the
+            first step on.
         swa_epochs: number of last epochs over whose weights a plain mean is taken, which replaces them for evaluation
             and checkpoints (arXiv 1803.05407); 0 is off.
         layer_lr_decay: factor of the learning rate from each encoder layer to the one below it; 1 is off.
@@ -112,7 +115,7 @@ class TrainingOptions(Strict):
     model_config = ConfigDict(allow_inf_nan=False)
 
     max_length: Annotated[int, Field(ge=8)] = 128
-    long_texts: Literal["truncate", "head_tail", "windows"] = "truncate"
+    long_texts: Literal["truncate", "only_first", "tail", "head_tail", "windows"] = "truncate"
     stride: Annotated[int, Field(ge=0)] | None = None
     swap: bool = False
     batching: Literal["padded", "packed"] = "padded"
@@ -143,6 +146,7 @@ class TrainingOptions(Strict):
     mixout: Share = 0.0
     reinit_layers: Annotated[int, Field(ge=0)] = 0
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    ema_warmup: bool = True
     swa_epochs: Annotated[int, Field(ge=0)] = 0
     layer_lr_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     head_learning_rate: Annotated[float, Field(gt=0)] | None = None

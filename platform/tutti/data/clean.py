@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tutti.errors import ConfigError, Fault, first_line
 from tutti.tasks.layouts.candidates import as_json, from_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tutti.config.study import Cleaning
+    from tutti.config.cleaning import Cleaning
 
 # A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched. Nor are
 # tokens that a template may have.
 _EMOTICON = re.compile(r"\[(?!(?:SEP|CLS|MASK)\])(?=\w{0,9}[^\W\d_])(\w{1,10})\]")
 _SPACES = re.compile(r" {2,}")
+CLEANED_BY = ("emoji", "emoticons", "brackets", "repeated_punctuation")  # steps that change texts
+_DOUBLED = "…—/／"  # marks whose runs are no repetition
 
 
-def clean_text(text: str, *, emoji: str | None, emoticons: bool, repeated_punctuation: bool) -> str:
+def clean_text(
+    text: str,
+    *,
+    emoji: str | None = None,
+    emoticons: bool = False,
+    brackets: bool = False,
+    repeated_punctuation: bool | Sequence[str] = False,
+) -> str:
     """Cleans one text. Idempotent; a non-empty text never becomes empty.
 
     Args:
-        emoji: ``zh`` or ``en`` to replace emoji by words of that language; None to leave them.
+        emoji: ``zh`` or ``en`` to replace emoji by words of that language, or a JSON file of emoji to words; None to
+            leave them.
         emoticons: whether ``[生病]`` becomes ``生病``. Latin names get surrounding spaces, so that they remain words.
-        repeated_punctuation: whether a run of the same punctuation mark (Unicode category P) becomes a single one.
+        brackets: whether ``[`` and ``]`` are taken out, whatever they enclose.
+        repeated_punctuation: whether a run of the same punctuation mark (Unicode category P) becomes a single one, but
+            not of ``…``, ``—`` and ``/``, which are doubled by rule: ``……``, ``——``, ``//@``; or these marks alone.
     """
     while True:
         cleaned = text
@@ -38,8 +53,11 @@ def clean_text(text: str, *, emoji: str | None, emoticons: bool, repeated_punctu
             cleaned = _emoji_to_words(cleaned, emoji)
         if emoticons and "[" in cleaned:
             cleaned = _trim_spaces(cleaned, _EMOTICON.sub(lambda match: _spaced(match[1]), cleaned))
+        if brackets and (without := cleaned.replace("[", "").replace("]", "")).strip():
+            cleaned = without
         if repeated_punctuation:
-            cleaned = _punctuation_runs().sub(r"\1", cleaned)
+            marks = None if repeated_punctuation is True else tuple(repeated_punctuation)
+            cleaned = _punctuation_runs(marks).sub(r"\1", cleaned)
         if cleaned == text:  # repeat, since one step can enable another: [😂] becomes an emoticon
             return cleaned
         text = cleaned
@@ -97,6 +115,10 @@ def text_groups_of(tasks: Mapping[str, DataFrame]) -> dict[str, np.ndarray]:
 
 
 def _emoji_to_words(text: str, language: str) -> str:
+    if language not in ("zh", "en"):
+        known, pattern = _emoji_table(language)
+        replaced = pattern.sub(lambda match: known[match[0]], text)
+        return replaced if replaced.strip() else text
     import emoji as emoji_library  # of which bundles that need it bring a copy
 
     def words(emoji: str, _data: dict[str, str]) -> str:
@@ -106,6 +128,26 @@ def _emoji_to_words(text: str, language: str) -> str:
 
     replaced = _trim_spaces(text, emoji_library.replace_emoji(text, replace=words))
     return replaced if replaced.strip() else text  # a lone variation selector is removed, and may be the whole text
+
+
+@lru_cache(maxsize=8)
+def _emoji_table(file: str) -> tuple[dict[str, str], re.Pattern[str]]:
+    """The words of a user's own table, and what finds its emoji, the longest first.
+
+    Raises:
+        ConfigError: where the file is no JSON object of texts.
+    """
+    try:
+        known = json.loads(Path(file).read_text(encoding="utf-8-sig"))
+        if not isinstance(known, dict) or not all(known) or not all(isinstance(word, str) for word in known.values()):
+            raise ValueError("something else")
+        if again := next((word for word in known.values() if any(emoji in word for emoji in known)), None):
+            raise ValueError(f"{again!r}, in which an emoji stands again")
+    except (OSError, ValueError) as error:
+        rule, remedy = "be a JSON object of emoji to their words", 'write it like {"😂": "笑哭"}'
+        raise ConfigError(Fault(f"cleaning.emoji {file}", rule, first_line(error), remedy)) from error
+    longest_first = sorted(known, key=len, reverse=True)
+    return known, re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 def _spaced(word: str) -> str:
@@ -118,30 +160,32 @@ def _trim_spaces(before: str, after: str) -> str:
     return after if after == before else _SPACES.sub(" ", after).strip(" ")
 
 
-@lru_cache(maxsize=1)
-def _punctuation_runs() -> re.Pattern[str]:
-    marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith("P")]
-    return re.compile(f"([{re.escape(''.join(marks))}])\\1+")
+@lru_cache(maxsize=8)
+def _punctuation_runs(marks: tuple[str, ...] | None = None) -> re.Pattern[str]:
+    if marks is None:
+        every = (chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith("P"))
+        marks = tuple(mark for mark in every if mark not in _DOUBLED)
+    longest_first = sorted(marks, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first))})\\1+")
 
 
 def clean_rows(rows: DataFrame, steps: Cleaning) -> DataFrame:
     """The rows with cleaned texts. Drops no row."""
-    names = text_columns(rows)
-    return rows.assign(**cleaned({name: rows[name].tolist() for name in names}, steps)) if any_step(steps) else rows
+    wanted, names = steps.model_dump(include={*CLEANED_BY}), text_columns(rows)
+    if not any(wanted.values()):
+        return rows
+    return rows.assign(**cleaned({name: rows[name].tolist() for name in names}, wanted))
 
 
-def any_step(steps: Cleaning) -> bool:
-    """Whether the steps change texts."""
-    return bool(steps.emoji or steps.emoticons or steps.repeated_punctuation)
+def cleaned(texts: Mapping[str, Sequence[str]], steps: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The ``text_columns`` of rows with cleaned texts.
 
-
-def cleaned(texts: Mapping[str, Sequence[str]], steps: Cleaning) -> dict[str, list[str]]:
-    """The ``text_columns`` of rows with cleaned texts."""
-    if not any_step(steps):
+    Args:
+        steps: of ``CLEANED_BY``, as ``clean_text`` takes them.
+    """
+    if not any(steps.values()):
         return {name: list(own) for name, own in texts.items()}
-    clean = partial(
-        clean_text, emoji=steps.emoji, emoticons=steps.emoticons, repeated_punctuation=steps.repeated_punctuation
-    )
+    clean = partial(clean_text, **steps)
     return {
         name: as_json([list(map(clean, row)) for row in from_json(own)]) if name == "choices" else list(map(clean, own))
         for name, own in texts.items()

@@ -18,7 +18,7 @@ def fitted(encoding: Mapping[str, Any], names: Sequence[str], limit: TextLimit) 
 
     Args:
         encoding: of a tokenizer that cut no row, with special_tokens_mask.
-        limit: with ``head_tail`` or ``windows``.
+        limit: with any ``long_texts`` but ``truncate``.
     """
     columns = {name: list(encoding[name]) for name in names if name in encoding}
     windows = [[len(tokens)] for tokens in encoding["input_ids"]]
@@ -36,7 +36,7 @@ def inputs_of(special: np.ndarray, limit: TextLimit) -> list[np.ndarray]:
 
     Args:
         special: ``(tokens,)`` bool, the tokens that the tokenizer has added around the row's texts.
-        limit: with ``head_tail`` or ``windows``.
+        limit: with any ``long_texts`` but ``truncate``.
     """
     added, own = np.flatnonzero(special), np.flatnonzero(~special)
     texts = np.split(own, np.flatnonzero(np.diff(own) > 1) + 1)  # of a pair two, unless one is empty
@@ -44,14 +44,29 @@ def inputs_of(special: np.ndarray, limit: TextLimit) -> list[np.ndarray]:
     if limit.long_texts == "windows":
         *shorter, longer = sorted(texts, key=len)
         return [np.sort(np.concatenate([added, *parts])) for parts in windows_of(longer, shorter, room, limit.stride)]
-    kept = [_ends(text, count) for text, count in zip(texts, _shares(texts, room), strict=True)]
+    shares = _shares(texts, room, first_alone=limit.long_texts == "only_first")
+    kept = [_cut(text, count, limit.long_texts) for text, count in zip(texts, shares, strict=True)]
     return [np.sort(np.concatenate([added, *kept]))]
 
 
-def _shares(texts: list[np.ndarray], room: int) -> list[int]:
-    """Tokens that each text keeps: the longer one gives way until both are of a length, as in truncation."""
+def _cut(text: np.ndarray, count: int, long_texts: str) -> np.ndarray:
+    """So many tokens of a text: its first ones, its last ones, or those at both ends."""
+    if long_texts == "head_tail":
+        return _ends(text, count)
+    return text[len(text) - min(count, len(text)) :] if long_texts == "tail" else text[:count]
+
+
+def _shares(texts: list[np.ndarray], room: int, *, first_alone: bool) -> list[int]:
+    """Tokens that each text keeps: the longer one gives way until both are of a length, as in truncation.
+
+    Args:
+        first_alone: whether the first text gives way as long as there is any of it.
+    """
     if len(texts) == 1:
         return [room]
+    if first_alone:
+        second = min(len(texts[1]), room)
+        return [room - second, second]
     first = min(len(texts[0]), max(room - len(texts[1]), room // 2))
     return [first, room - first]
 
@@ -88,5 +103,5 @@ def kept_of_first(encoding: Mapping[str, Any], row: int, limit: TextLimit, *, se
     room = limit.max_length - int(special.sum()) - len(rest)
     if room < 1:
         return None
-    kept = _ends(first, room) if limit.long_texts == "head_tail" else first[:room]
+    kept = _cut(first, room, limit.long_texts)
     return np.sort(np.concatenate([np.flatnonzero(special), kept, rest]))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+
+NAMED = re.compile(r"(.*?): .*`split: \{group: (.*)\}`")
+"""A task's notice: the task and the column."""
 
 _MOST_ROWS = 20  # per value on average: a column of fewer, larger values is a category, such as a language
 _FEWEST_VALUES = 20

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -22,15 +22,15 @@ from tutti.data.odd_labels import odd_labels, unjudged_classes
 from tutti.data.prepared import (
     PREPARED_FILE,
     REPORTED,
-    PartInfo,
     Prepared,
     load_prepared,
-    texts_hash,
-    write_part,
     write_prepared,
+    write_rows,
 )
 from tutti.data.row_weights import row_weights
+from tutti.data.several_files import at_most, join_files
 from tutti.data.several_labels import several_labels
+from tutti.data.soft_targets import is_soft, soft_classes, with_targets
 from tutti.errors import ConfigError, Fault, StudyError, TaskFileError
 from tutti.files import sha256_of
 from tutti.tasks.build import TaskSpec, numbering_note
@@ -38,14 +38,15 @@ from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.choice import letters
 from tutti.tasks.kinds.columns import in_frame, of_frame
 from tutti.tasks.layouts.candidates import form_notices, most_of
-from tutti.tasks.layouts.protocol import Layout
-from tutti.tasks.layouts.soft import PROBABILITY
+from tutti.tasks.layouts.protocol import FileLayout, Layout
+from tutti.tasks.layouts.reading import own_ids
 from tutti.tasks.layouts.table import ANSWERS, Table
 from tutti.tasks.metrics import METRICS, check_fits, ship
 from tutti.tasks.scorer import Scorer, metric_of
 from tutti.tasks.task import Task
 
 _SHOWN = 5  # labels in a message
+_ALL = 2**40  # rows of one block
 _MOST_ROWS_LOOKED_AT = 1_000_000  # in search of a column of groups
 
 
@@ -98,8 +99,12 @@ def prepare(
         del settings["split"]["folds"]  # known once the rows are read
     if (folder / PREPARED_FILE).is_file():
         existing = load_prepared(folder)
-        _check_unchanged(existing, sources=sources, settings=settings)
-        return existing
+        known = {
+            task: {part: own[part] for part in own if part not in _added_tests(existing, task, sources)}
+            for task, own in sources.items()
+        }
+        _check_unchanged(existing, sources=known, settings=settings)
+        return _with_tests(existing, specs, sources)
     read = for_all(by_name, _read_task)
     held_out, settings["split"]["folds"], notices = hold_out({name: rows for name, (rows, *_) in read.items()}, rule)
     notices = [*(notice for spec in specs for notice in read[spec.name][2]), *notices]
@@ -111,19 +116,10 @@ def prepare(
     if not settings["split"]["folds"]:  # of which each row has a part
         held_out = {spec.name: fewer_validated(held_out[spec.name], spec.max_eval_samples, seed) for spec in specs}
     results = for_all(by_name, lambda spec: _finished(spec, held_out[spec.name], read[spec.name][1], folder))
-    parts: dict[str, dict[str, PartInfo]] = {}
-    for spec in specs:
-        _, frames = results[spec.name]
-        parts[spec.name] = {
-            part: PartInfo(
-                path=write_part(frame, folder / spec.name / f"{part}.parquet"),
-                rows=len(frame),
-                texts_sha256=texts_hash(frame),
-                labelled="label" in frame,
-                soft="probabilities" in frame,
-            )
-            for part, frame in frames.items()
-        }
+    parts = {
+        spec.name: {part: write_rows(frame, folder, spec.name, part) for part, frame in results[spec.name][1].items()}
+        for spec in specs
+    }
     prepared = Prepared(
         folder=folder,
         tasks=tuple(results[spec.name][0] for spec in specs),
@@ -136,11 +132,38 @@ def prepare(
     return prepared
 
 
+def _with_tests(existing: Prepared, specs: Sequence[TaskSpec], sources: Mapping[str, Any]) -> Prepared:
+    """The study's data with the test sets that were added since; what was prepared stays as it is."""
+    parts, notices = {task: dict(own) for task, own in existing.parts.items()}, []
+    added = [(spec, part) for spec in specs for part in _added_tests(existing, spec.name, sources)]
+    frames = for_all(
+        {f"{spec.name}/{part}": (spec, part) for spec, part in added},
+        lambda each: _read(each[0], *_sources(each[0])[each[1]]),
+    )
+    for spec, part in added:
+        parts[spec.name][part] = write_rows(frames[f"{spec.name}/{part}"], existing.folder, spec.name, part)
+        if note := numbering_note(spec.layout, spec.sources[part]):
+            notices.append(f"{spec.name}: {note}")
+    if not added:
+        return existing
+    prepared = replace(existing, parts=parts, origins=sources, notices=(*existing.notices, *notices))
+    write_prepared(prepared)
+    return prepared
+
+
+def _added_tests(existing: Prepared, task: str, sources: Mapping[str, Any]) -> list[str]:
+    known = existing.origins.get(task, {})
+    return [part for part in sources[task] if part.startswith("test") and part not in known]
+
+
 def _sources(spec: TaskSpec) -> dict[str, tuple[str, Layout, str]]:
     """Part, or ``extraN``, to its name, the layout that reads it and its source."""
     sources = {part: (spec.layout, source) for part, source in spec.sources.items()}
-    if isinstance(spec.layout, Table) and "validation" in sources:  # its rows are not trained on
-        sources["validation"] = replace(spec.layout, weight=None), spec.sources["validation"]
+    for part, source in spec.sources.items():
+        if isinstance(spec.layout, Table) and part.startswith(
+            ("validation", REPORTED)
+        ):  # whose rows are not trained on
+            sources[part] = replace(spec.layout, weight=None), source
     sources |= {REPORTED + name: (layout, source) for name, (source, layout) in spec.report_sets.items()}
     sources |= {f"extra{n}": (extra.layout, str(extra.path)) for n, extra in enumerate(spec.extra_train)}
     return {part: (part, *own) for part, own in sources.items()}
@@ -166,7 +189,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "extra_train weights": [extra.weight for extra in spec.extra_train],
         "cleaning": spec.cleaning.model_dump(),
         "generation": spec.generation and asdict(spec.generation),
-        "samples": [spec.max_train_samples, spec.max_eval_samples],
+        "samples": [spec.max_train_samples, spec.max_eval_samples, *filter(None, [spec.max_rows])],
     }
 
 
@@ -201,15 +224,13 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     answers = parts["train"].attrs.get(ANSWERS)
     for part, layout, source in _sources(spec).values():
         notices += form_notices(layout.origin(source), parts[part].attrs.get(ANSWERS))
-    soft = {str(extra.path): _soft_classes(parts[f"extra{n}"]) for n, extra in enumerate(spec.extra_train)}
+    join_files(parts)
+    soft = {str(extra.path): soft_classes(parts[f"extra{n}"]) for n, extra in enumerate(spec.extra_train)}
     train = _join_train(spec, parts)
     if spec.cleaning.duplicates:
         train = drop_duplicates(train)
     kind, held_out = spec.kind, parts.pop("validation", None)
-    for name in [name for name in parts if name.startswith(REPORTED)]:
-        questions = in_frame(parts[name], kind.parse(parts[name]["label"].tolist(), ()))
-        parts[name] = questions if "group" in questions else questions.assign(group="")
-    cells = train["label"][~_is_soft(train)]
+    cells = train["label"][~is_soft(train)]
     names = kind.names_of(cells, spec.order or spec.layout.class_order(spec.sources["train"]))
     if kind.exchangeable:  # as many as any row has
         names = letters(most_of(each["choices"] for each in (train, held_out, *parts.values()) if each is not None))
@@ -220,8 +241,14 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
     whole = kind.probabilistic and not (kind.exchangeable or kind.sequential)
     if whole and (notice := several_labels(names, column=_label_column(spec))):
         notices.append(f"{spec.name}: {notice}")
-    train = _with_targets(train, names, exclusive=kind.exclusive)
+    train = with_targets(train, names, exclusive=kind.exclusive)
     train = in_frame(train, kind.parse(train["label"].tolist(), names))
+    for name in [name for name in parts if name.startswith(REPORTED)]:
+        if name in spec.sources:  # further validation rows
+            judged = spec.layout.origin(spec.sources[name]), parts[name]["label"].tolist()
+            _check_labels(spec, replace(_label_cells(spec, train, None), validation=judged), names, {})
+        labelled = in_frame(parts[name], kind.parse(parts[name]["label"].tolist(), names))
+        parts[name] = labelled if "group" in labelled else labelled.assign(group="")
     if held_out is not None:
         held_out = in_frame(held_out, kind.parse(held_out["label"].tolist(), names))
         notices += _leak_notices(spec, train[~train["extra"]], held_out)
@@ -319,8 +346,14 @@ def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 def _read(spec: TaskSpec, part: str, layout: Layout, source: str) -> pd.DataFrame:
     """The cleaned rows of one source, with the source's labels, or with float32 labels for a regression."""
-    labelled = part in ("train", "validation") or part.startswith(("extra", REPORTED))
-    rows = clean_rows(layout.read(source, labelled=labelled, check=spec.kind.cell_fault), spec.cleaning)
+    labelled = part == "validation" or part.startswith(("train", "extra", REPORTED))
+    if part.startswith("unlabeled") and spec.plain_files:  # whose ids need not be unique
+        named = layout.with_ids(source) if isinstance(layout, Table) else layout
+        rows = pd.concat(cast(FileLayout, named).blocks(source, rows=_ALL), ignore_index=True)
+        rows = clean_rows(rows.assign(id=own_ids(rows["id"].tolist())), spec.cleaning)
+    else:
+        rows = clean_rows(layout.read(source, labelled=labelled, check=spec.kind.cell_fault), spec.cleaning)
+    rows = at_most(rows, spec.max_rows)
     if labelled and spec.group and not part.startswith(REPORTED):
         rows = rows.assign(group=_text_of_group(spec, rows))
     if labelled:
@@ -335,43 +368,10 @@ def _text_of_group(spec: TaskSpec, rows: pd.DataFrame) -> pd.Series:
     return rows[spec.group]
 
 
-def _soft_classes(rows: pd.DataFrame) -> list[str]:
-    """The classes for which the rows have probabilities; empty without soft labels."""
-    return [name.removeprefix(PROBABILITY) for name in map(str, rows) if name.startswith(PROBABILITY)]
-
-
-def _is_soft(train: pd.DataFrame) -> np.ndarray:
-    """``(rows,)`` bool: whether each row has probabilities, which rows of other files lack."""
-    names = [PROBABILITY + name for name in _soft_classes(train)]
-    return train[names].notna().any(axis=1).to_numpy(dtype=bool)
-
-
-def _with_targets(train: pd.DataFrame, classes: Sequence[str], *, exclusive: bool) -> pd.DataFrame:
-    """Merges the probability columns of soft labels, if any, into the column ``probabilities``, in the names' order.
-
-    Args:
-        exclusive: whether they sum to 1; then those of classes that a file lacks are 0, otherwise they are unknown.
-    """
-    soft_classes = _soft_classes(train)
-    if not soft_classes:
-        return train
-    unknown = 0 if exclusive else np.nan
-    values = np.full((len(train), len(classes)), unknown, dtype=np.float32)
-    for index, name in enumerate(classes):
-        if name in soft_classes:
-            values[:, index] = train[PROBABILITY + name].fillna(unknown)
-    soft = _is_soft(train)
-    if exclusive:
-        values[soft] /= values[soft].sum(axis=1, keepdims=True)
-    targets = [row if is_soft else None for row, is_soft in zip(values, soft, strict=True)]
-    rest = train.drop(columns=[PROBABILITY + name for name in soft_classes])
-    return rest.assign(probabilities=pd.Series(targets, train.index, dtype=object))
-
-
 def _label_cells(spec: TaskSpec, train: pd.DataFrame, held_out: pd.DataFrame | None) -> LabelCells:
     extra = {}
     for n, source in enumerate(spec.extra_train):
-        rows = train[train["id"].str.startswith(f"extra{n}/") & train["extra"] & ~_is_soft(train)]
+        rows = train[train["id"].str.startswith(f"extra{n}/") & train["extra"] & ~is_soft(train)]
         extra[str(source.path)] = rows["label"].tolist()
     validation = None
     if held_out is not None:

@@ -148,6 +148,17 @@ def write_part(rows: DataFrame, path: Path) -> Path:
     return path
 
 
+def write_rows(rows: DataFrame, folder: Path, task: str, part: str) -> PartInfo:
+    """Writes a task's part below the folder of prepared data; raises StorageError as ``write_part`` does."""
+    return PartInfo(
+        path=write_part(rows, folder / task / f"{part}.parquet"),
+        rows=len(rows),
+        texts_sha256=texts_hash(rows),
+        labelled="label" in rows,
+        soft="probabilities" in rows,
+    )
+
+
 def read_columns(path: Path, names: list[str] | None = None) -> pa.Table:
     """Columns of a part's file; all of them by default.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tutti.ensembling.combine import mean_of
 from tutti.ensembling.fitted import Fitted
 from tutti.ensembling.pseudo import opinion
 from tutti.tasks.layouts.candidates import from_json, spelled
@@ -39,6 +40,24 @@ class TaskVote:
     ensemble: Fitted | None = None
     decision: np.ndarray | None = None
     calibrated: bool = False
+
+    def of_members(self, predictions: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
+        """By member that has to predict, its outputs: of its checkpoint, or the vote of its folds, as the bank has it.
+
+        Args:
+            predictions: by checkpoint, its float32 outputs.
+        """
+        found = {}
+        for member, indices in self.groups.items():
+            if len(indices) == 1:
+                found[member] = predictions[indices[0]]
+            elif self.task.kind.generative:
+                from tutti.ensembling.methods.registry import plain_vote  # not for a bundle: it has no metrics of texts
+
+                found[member] = plain_vote(self.task, np.stack([predictions[index] for index in indices]))
+            else:
+                found[member] = mean_of([predictions[index] for index in indices])
+        return found
 
     def table(self, *rows: Any) -> pa.Table:
         """``columns`` as an Arrow table."""
@@ -70,8 +89,8 @@ class TaskVote:
         """
         members = 1 if self.ensemble is None else len(self.ensemble.combiner.weights)
         votes = np.zeros((members, *predictions[0].shape), dtype=predictions[0].dtype)
-        for member, indices in self.groups.items():
-            votes[member] = self._of_folds([predictions[index] for index in indices])
+        for member, outputs in self.of_members(predictions).items():
+            votes[member] = outputs
         combined = votes[0] if self.ensemble is None else self.ensemble.combine(votes)
         kind, names, id_column = self.task.kind, self.task.names, {"id": list(ids)}
         if kind.generative:
@@ -101,16 +120,6 @@ class TaskVote:
         confidence = {"label" if kind.exclusive else "labels": labels, "confidence": of_decisions.min(axis=1)}
         by_class = np.ascontiguousarray(probabilities.T)
         return {**id_column, **confidence, **{f"p_{name}": own for name, own in zip(names, by_class, strict=True)}}
-
-    def _of_folds(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
-        """The vote of a trial's folds, as the bank holds it."""
-        if len(predictions) == 1:
-            return predictions[0]
-        if not self.task.kind.generative:
-            return np.stack(predictions).mean(axis=0, dtype=np.float64).astype(np.float32)
-        from tutti.ensembling.methods.registry import plain_vote  # not for a bundle, which has no metrics of texts
-
-        return plain_vote(self.task, np.stack(predictions))
 
 
 def marked(text: str, units: np.ndarray, tags: Sequence[str]) -> str:

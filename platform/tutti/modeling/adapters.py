@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -207,6 +208,32 @@ def load_adapter_state(encoder: nn.Module, state: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, weight in weights.items():
             weight.copy_(state[name])
+
+
+@contextmanager
+def merged(encoder: nn.Module) -> Iterator[None]:
+    """Adds the adapter to the weights within the block, which makes writing token by token faster.
+
+    Afterwards the weights are the very ones of before. Needs room for a second copy of those that are adapted. Weights
+    that are not float32 stay as they are: adding to them would round the adapter away.
+    """
+    from peft.tuners.lora import LoraLayer
+
+    kept: list[tuple[Any, Tensor]] = []
+    try:
+        for layer in encoder.modules():
+            if not isinstance(layer, LoraLayer):
+                continue
+            base: Any = layer.get_base_layer()
+            if base.weight.dtype == torch.float32 and not layer.merged:
+                kept.append((layer, base.weight.data))
+                base.weight.data = base.weight.data.clone()
+                layer.merge()
+        yield
+    finally:
+        for layer, weight in kept:
+            layer.get_base_layer().weight.data = weight
+            layer.merged_adapters.clear()
 
 
 def encoder_name(key: str) -> str:

@@ -8,20 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
+from tutti.config.cleaning import Cleaning
 from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
 from tutti.config.metric_facts import FACTS, KindName, kind_of
-from tutti.config.study import (
-    TEXTS,
-    Cleaning,
-    Columns,
-    FormatName,
-    LikeSample,
-    OwnMetric,
-    Split,
-    StudyConfig,
-    TaskConfig,
-)
+from tutti.config.study import TEXTS, Columns, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
@@ -78,7 +69,8 @@ class TaskSpec:
         name: the task's name.
         layout: reads the sources, and writes files that ``extra_layout`` can read.
         extra_layout: reads the files of ``extra_train`` with hard labels.
-        sources: maps parts (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to files or splits.
+        sources: maps parts (``train``, ``validation``, ``test`` or ``test-NAME``, ``unlabeled``) to files or splits;
+            further files of a part are ``train-N`` and ``unlabeled-N``.
         pair: whether a row has two texts.
         metric: the name of the metric that decides.
         submission: ``competition``, ``glue`` or ``csv``.
@@ -91,6 +83,7 @@ class TaskSpec:
         weight: of its score in the study's.
         order: of its classes, from low to high, where the study file gives it.
         generation: as of ``Task``.
+        max_rows: most rows of every part; None for all.
         max_train_samples, max_eval_samples: most rows of ``train``, and validation rows; None for all.
         report_sets: by name, further files of questions, and the layouts that read them.
         plain_files: whether the sources are files; otherwise they are splits of a data set.
@@ -114,6 +107,7 @@ class TaskSpec:
     order: tuple[str, ...] = ()
     generation: Generation | None = None
     report_sets: Mapping[str, tuple[str, Layout]] = field(default_factory=dict)
+    max_rows: int | None = None
     max_train_samples: int | None = None
     max_eval_samples: int | None = None
 
@@ -168,13 +162,11 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
     layout, extra_layout, pair = _layouts(name, config, table)
     kind = KINDS[config.kind]
     soft = SoftLabels(pair, kind.exclusive, kind.exchangeable)
-    sources = {"train": config.train, "validation": config.validation, **config.test_sets()}
-    sources["unlabeled"] = config.unlabeled
     return TaskSpec(
         name=name,
         layout=layout,
         extra_layout=extra_layout,
-        sources={part: source for part, source in sources.items() if source is not None},
+        sources=config.files(),
         pair=pair,
         kind_name=config.kind,
         metric=config.metric_name,
@@ -190,6 +182,7 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         group=group if group in TEXTS else None,
         order=config.ordered if isinstance(config.ordered, tuple) else (),
         generation=_generation(config) if KINDS[config.kind].generative else None,
+        max_rows=config.max_rows,
         max_train_samples=config.max_train_samples,
         max_eval_samples=config.max_eval_samples,
         report_sets={
@@ -270,7 +263,7 @@ def _tagged(config: TaskConfig) -> Tagged:
     defaults, columns = Columns(), config.columns
     text = columns.text if columns.text != defaults.text else None
     label = columns.label if columns.label != defaults.label else None
-    unit = config.unit or ("word" if config.dataset is not None else natural_unit(config.train, text))
+    unit = config.unit or ("word" if config.dataset is not None else natural_unit(config.files()["train"], text))
     return Tagged(unit, text, label, columns.text_b, columns.id, config.dataset, config.subset)
 
 

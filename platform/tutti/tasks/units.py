@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -62,3 +63,9 @@ def joined(units: list[str], unit: str) -> str:
     if unit == "character":
         return "".join(units)
     return " ".join(one.replace(" ", _NO_BREAK) or _NO_BREAK for one in units)
+
+
+def widened(outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """``(rows, units, tags)`` each, with as many units as the widest one: NaN for units that no row has."""
+    units = max(each.shape[1] for each in outputs)
+    return [np.pad(each, ((0, 0), (0, units - each.shape[1]), (0, 0)), constant_values=np.nan) for each in outputs]

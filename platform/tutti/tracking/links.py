@@ -8,15 +8,36 @@ from collections.abc import Sequence
 VIEW = "tutti"
 """Name of the shared view that ``runs_page`` opens. MLflow reads its columns from a tag of the experiment."""
 
+START = "tutti"
+"""First part of the path of ``start_page``."""
+
+START_MARK = "Opening the trials"
+"""Text of that page. MLflow answers unknown paths with pages of its own."""
+
 _LIMIT = 5000  # characters of an experiment's tag
-_DURATION = "duration"  # MLflow's name of a column that is always shown
+_NAME, _CREATED, _DURATION = (
+    "attributes.`Run Name`",
+    "runDateAndNestInfo",
+    "duration",
+)  # columns that MLflow always shows
+# Pixels. By default a third of a screen of 1,280 goes to the name and the age of a trial, and no parameter is visible.
+_WIDTHS = {_NAME: 90, _CREATED: 130, _DURATION: 80}
+_FIRST = {"tags": 105, "metrics": 80}
+
+
+def start_page(base_url: str, experiment_id: str) -> str:
+    """URL of the page that leads to a study's trials, on a server with ``tutti.tracking.web`` at ``base_url``.
+
+    The trials' columns then stay, however one moves between MLflow's pages.
+    """
+    return f"{base_url.rstrip('/')}/{START}/{experiment_id}"
 
 
 def runs_page(base_url: str, experiment_id: str) -> str:
-    """URL of the page that lists a study's trials with their scores and states, on the MLflow server at ``base_url``.
+    """URL of the page that lists a study's trials with their scores and states, on any MLflow server at ``base_url``.
 
     It names the page and the workflow, because MLflow 3 otherwise opens an experiment on its traces, and shows the
-    navigation for language models.
+    navigation for language models. Once a user leaves the page, MLflow forgets both.
     """
     query = f"viewStateShareKey={VIEW}&workflowType=machine_learning"
     return f"{base_url.rstrip('/')}/#/experiments/{experiment_id}/runs?{query}"
@@ -51,7 +72,8 @@ def _view(first: list[str], rest: list[str]) -> str:
         "orderByKey": next(name for name in first if name.startswith("metrics.")),
         "orderByAsc": False,
         "selectedColumns": [*first, *rest],
-        "columnOrder": [*first, _DURATION, *rest],
+        "columnOrder": [_NAME, _CREATED, *first, _DURATION, *rest],
+        "columnWidths": _WIDTHS | {name: _FIRST[name.partition(".")[0]] for name in first},
     }
     return json.dumps(state, ensure_ascii=False, separators=(",", ":"))
 

@@ -19,7 +19,7 @@ from mlflow.utils import chunk_list
 from tutti.errors import Fault, TrackingError
 from tutti.records import Scalar, TrialState
 from tutti.tracking.links import run_page, shared_view
-from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, parent_of
+from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, parent_of, readable
 from tutti.tracking.store import create_whole, store_faults, upload, write_ahead
 
 # MLflow's limits.
@@ -157,9 +157,10 @@ class MlflowTracker:
         with self._faults():
             run_id = self.run_of(key)
             points = []
-            for name, value in metrics.items():
+            for name, exact in metrics.items():
+                value = readable(exact)
                 history = self._client.get_metric_history(run_id, name)
-                point = Metric(name, float(value), ended, len(history))
+                point = Metric(name, value, ended, len(history))
                 is_last = bool(history) and max(history, key=lambda metric: metric.step).value == value
                 is_logged = any((each.value, each.timestamp) == (point.value, ended) for each in history)
                 if not (is_last or is_logged):  # an end may be delivered twice, also after a later one

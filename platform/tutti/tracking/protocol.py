@@ -116,8 +116,8 @@ class Tracker(Protocol):
 
         Args:
             state: any but RUNNING.
-            metrics: values of the trial as a whole, such as its best score as ``SCORE``. Their names must differ from
-                those of metrics logged by step. If a value changes, the last one counts.
+            metrics: values of the trial as a whole, such as its best score as ``SCORE``, which by step is the best so
+                far. No other name may be one of a metric logged by step. If a value changes, the last one counts.
         """
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
@@ -134,3 +134,13 @@ class Tracker(Protocol):
 def parent_of(key: str) -> str:
     """Key of a run's parent: ``""`` for a trial, the trial for ``TRIAL/NAME``."""
     return key.rpartition("/")[0]
+
+
+def readable(value: float) -> float:
+    """A value to four significant digits, and never less exact than to 1. MLflow shows as many digits as it is given.
+
+    Example:
+        >>> [readable(value) for value in (0.88928732, 0.00012345678, 1234567.8)]
+        [0.8893, 0.0001235, 1234568.0]
+    """
+    return float(f"{value:.0f}") if abs(value) >= 1_000 else float(f"{value:.4g}")

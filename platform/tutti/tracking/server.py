@@ -1,4 +1,4 @@
-"""Starts MLflow's server, with its web pages, on a tracking store."""
+"""Starts MLflow's server, with its web pages, on a tracking store: ``tutti.tracking.web`` in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import subprocess
 import sys
 import tempfile
 import time
+import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
 import requests
 
 from tutti.errors import Fault, TrackingError, UserError
+from tutti.tracking.links import START_MARK, runs_page, start_page
 
-_HOST = "127.0.0.1"
+HOST = "127.0.0.1"
+STORE, ARTIFACTS, PORT = "TUTTI_UI_STORE", "TUTTI_UI_ARTIFACTS", "TUTTI_UI_PORT"
+"""Variables that tell ``tutti.tracking.web`` what to serve, and where."""
+_SHORT = 5.0  # seconds, for what is a convenience alone
 _PATIENCE = 180.0  # seconds; the first start on a new SQLite file creates all its tables
 # The job runner costs processes and memory, and only serves features for language models. Telemetry is off.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
@@ -32,7 +37,7 @@ OPTIONS = {
 
 
 def start_ui(uri: str, artifacts: str | Path, *, port: int = 0) -> tuple[subprocess.Popen[bytes], str]:
-    """Starts ``mlflow server`` on the store at ``uri``, and waits until it answers.
+    """Starts MLflow's server on the store at ``uri``, and waits until it answers.
 
     Args:
         uri: a SQL store, such as ``sqlite:///FILE``. A store that is a server already has these pages.
@@ -47,23 +52,8 @@ def start_ui(uri: str, artifacts: str | Path, *, port: int = 0) -> tuple[subproc
         TrackingError: where the server does not answer; it is stopped then.
     """
     port = _free_port(port)
-    url = f"http://{_HOST}:{port}"
-    place = ["--default-artifact-root", str(artifacts)]
-    # -P: nothing is imported from the current folder
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "mlflow",
-        "server",
-        *place,
-        "--host",
-        _HOST,
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-    ]
+    url = f"http://{HOST}:{port}"
+    command = [sys.executable, "-P", "-m", "tutti.tracking.web"]  # -P: nothing is imported from the current folder
     environment = {name: value for name, value in os.environ.items() if name not in OPTIONS}
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
@@ -71,9 +61,9 @@ def start_ui(uri: str, artifacts: str | Path, *, port: int = 0) -> tuple[subproc
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # Passed in the environment, since other users could read its password from the command line.
-            env=environment | _ENVIRONMENT | {"MLFLOW_BACKEND_STORE_URI": uri},
-            start_new_session=True,  # its own process group, so that stop_ui also stops its workers
+            # In the environment, since other users could read the store's password from the command line.
+            env=environment | _ENVIRONMENT | {STORE: uri, ARTIFACTS: str(artifacts), PORT: str(port)},
+            start_new_session=True,  # its own process group: Ctrl-C in the terminal is ours to handle
         )
         try:
             _wait_until_up(process, url)
@@ -86,6 +76,24 @@ def start_ui(uri: str, artifacts: str | Path, *, port: int = 0) -> tuple[subproc
             got, remedy = last_line or "nothing", "check whether the store is right"
             raise TrackingError(Fault(f"MLflow's server at {url}", "answer", got, remedy)) from error
     return process, url
+
+
+def trials_page(base_url: str, experiment_id: str) -> str:
+    """URL of a study's trials on a server that others started: by way of our page where it is an app of that server."""
+    page = start_page(base_url, experiment_id)
+    with suppress(requests.exceptions.RequestException):
+        answer = requests.get(page, timeout=_SHORT)
+        if answer.ok and START_MARK in answer.text:
+            return page
+    return runs_page(base_url, experiment_id)
+
+
+def open_browser(url: str, *, wanted: bool) -> None:
+    """Opens the address in the desktop's browser, if there is one: a text browser would take the terminal."""
+    desktop = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    if wanted and desktop and sys.stdout.isatty():
+        with suppress(webbrowser.Error):
+            webbrowser.open(url)
 
 
 def stop_ui(process: subprocess.Popen[bytes]) -> None:
@@ -118,8 +126,8 @@ def _free_port(port: int) -> int:
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
         )  # like MLflow's own socket; the port may have just been released
         try:
-            probe.bind((_HOST, port))
+            probe.bind((HOST, port))
         except OSError as error:
             got, remedy = error.strerror or str(error), "choose another one, or leave it out to get a free one"
-            raise UserError(Fault(f"port {port} of {_HOST}", "be free", got, remedy)) from error
+            raise UserError(Fault(f"port {port} of {HOST}", "be free", got, remedy)) from error
         return int(probe.getsockname()[1])

@@ -5,25 +5,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, PreTrainedTokenizerBase
+from torch import nn
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.generation import GenerationMode
 from transformers.utils import logging
 
 from tutti.data.encode import EncodedPart
 from tutti.data.prompts import SOURCE
 from tutti.errors import ConfigError, Fault, first_line, nearest
+from tutti.modeling.adapters import merged
 from tutti.modeling.language_head import LanguageHead, causal_model
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.kinds.text import texts_array
 from tutti.training.machine.ranks import gathered
 
 _ROWS = 64  # of a batch at most; their keys and values are kept for each token written
+_IN_ORDER = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)  # a row continues itself, as no beam does
+_FEW = 16  # rows: more are only taken where padding is at most half of the batch
 _SCORED = 2048  # tokens whose logits over the whole vocabulary are in memory together
 _OWN = ("return_dict_in_generate", "bos_token_id", "eos_token_id", "pad_token_id")  # set here
-_DEFAULTS: Mapping[str, Any] = {"max_new_tokens": 128, "do_sample": False}
+# use_cache: training switches it off in the backbone's configuration, and each token would cost a whole row
+_DEFAULTS: Mapping[str, Any] = {"max_new_tokens": 128, "do_sample": False, "use_cache": True}
 
 
 def generation_config(settings: Mapping[str, Any], *, where: str = "generation") -> GenerationConfig:
@@ -104,7 +110,7 @@ def generate(
     assert isinstance(head, LanguageHead)
     writer = causal_model(model.encoder, head)
     written: dict[int, tuple[str, float]] = {}
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), merged(model.encoder):
         torch.manual_seed(seed)
         for rows in _batches(places, config, max_tokens)[rank::world]:
             width = int(places[rows].max())
@@ -115,20 +121,61 @@ def generate(
                 own = ids[starts[row] : starts[row] + places[row]]
                 batch[index, width - len(own) :] = torch.from_numpy(own.astype(np.int64))
                 mask[index, width - len(own) :] = 1
-            with _quietly():
+            with _quietly(), _Chances(writer) as chances:
                 out = writer.generate(
                     batch.to(device), attention_mask=mask.to(device), generation_config=config, tokenizer=tokenizer
                 )
             per_row = len(out) // len(rows)  # num_return_sequences, of which the first is the best
             out = out[::per_row]
             texts = tokenizer.batch_decode(out[:, width:].cpu(), skip_special_tokens=True)
-            scores = _log_probabilities(model, task, out, mask.to(device), end=end)
+            if config.get_generation_mode() in _IN_ORDER:
+                scores = chances.of(out[:, width:], end=end)
+            else:
+                scores = _log_probabilities(model, task, out, mask.to(device), end=end)
             written |= {int(row): (text.rstrip(), own) for row, text, own in zip(rows, texts, scores, strict=True)}
     model.train(training)
     if world > 1:
         written = {row: each for of_rank in gathered(written) for row, each in of_rank.items()}
     found = [written[row] for row in range(len(places))]
     return texts_array([text for text, _ in found]), np.array([score for _, score in found], dtype=np.float32)
+
+
+class _Chances:
+    """The log-probabilities of tokens as a causal model writes them, where its rows keep their order."""
+
+    def __init__(self, writer: PreTrainedModel) -> None:
+        self._writer, self._logits = writer, torch.empty(0)
+        self._steps: list[torch.Tensor] = []
+
+    def __enter__(self) -> Self:
+        before = self._writer.register_forward_pre_hook(self._chosen, with_kwargs=True)
+        self._hooks = [before, self._writer.register_forward_hook(self._offered)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _chosen(self, _: nn.Module, __: tuple[Any, ...], inputs: dict[str, Any]) -> None:
+        if len(self._logits):  # the prompts are no choice
+            self._take(inputs["input_ids"][:, -1])
+
+    def _offered(self, _: nn.Module, __: tuple[Any, ...], outputs: Any) -> None:
+        self._logits = outputs.logits[:, -1].float()
+
+    def _take(self, tokens: torch.Tensor) -> None:
+        self._steps.append(self._logits.gather(1, tokens[:, None])[:, 0] - self._logits.logsumexp(1))
+
+    def of(self, tokens: torch.Tensor, *, end: int) -> list[float]:
+        """For each row of the ``(rows, tokens)`` that were written, the sum up to its first end."""
+        self._take(tokens[:, -1])
+        return (torch.stack(self._steps, dim=1) * ~_after_end(tokens, end)).sum(dim=1).tolist()
+
+
+def _after_end(tokens: torch.Tensor, end: int) -> torch.Tensor:
+    """``(rows, tokens)``: whether an end stands before the token."""
+    ends = (tokens == end).int()
+    return ends.cumsum(dim=1) - ends > 0
 
 
 def _log_probabilities(
@@ -140,8 +187,7 @@ def _log_probabilities(
         mask: ``(rows, width)``, of the prompts.
     """
     width = mask.shape[1]
-    ended = (out[:, width:] == end).int().cumsum(dim=1) - (out[:, width:] == end).int()
-    whole = torch.cat([mask, (ended == 0).to(mask.dtype)], dim=1)
+    whole = torch.cat([mask, (~_after_end(out[:, width:], end)).to(mask.dtype)], dim=1)
     places = torch.full((len(out),), width, dtype=torch.int64, device=out.device)
     step = max(_SCORED // max(out.shape[1] - width, 1), 1)
     scores: list[float] = []
@@ -157,12 +203,15 @@ def prompt_lengths(part: EncodedPart) -> np.ndarray:
 
 
 def _batches(lengths: np.ndarray, config: GenerationConfig, max_tokens: int) -> list[np.ndarray]:
-    """Rows by length, the longest first, cut so that no batch has more tokens than allowed, or else one row."""
+    """Rows by length, the longest first, cut so that no batch has more tokens than allowed (or else one row) or, with
+    more than a few rows, is mostly padding."""
     order, batches, start = np.argsort(-lengths, kind="stable"), [], 0
     copies = max(config.num_beams or 1, config.num_return_sequences or 1)
     new = config.max_new_tokens or _DEFAULTS["max_new_tokens"]
     while start < len(order):
-        count = min(max(max_tokens // (int(lengths[order[start]] + new) * copies), 1), _ROWS)
+        rows = lengths[order[start : start + _ROWS]] + new
+        alike = max(int((rows >= rows[0] / 2).sum()), _FEW)
+        count = min(max(max_tokens // (int(rows[0]) * copies), 1), alike)
         batches.append(order[start : start + count])
         start += count
     return batches

@@ -182,7 +182,7 @@ def _within(source: _Source, speed: Speed, seconds: float) -> _Source:
     for owner, key in located:
         only[owner or source.study.name].add(key)
     chosen = recipe.model_copy(update={"members": recipe.members.model_copy(update={"filter": None, "within": None})})
-    again = chosen_members(source.studies, source.task, source.name, chosen, only=only)
+    again = chosen_members(source.studies, source.task, source.name, chosen, among=only)
     return replace(source, predictors=again)
 
 
@@ -197,6 +197,7 @@ def _written(source: _Source, out: Path, quantize: str | None) -> Speed:
     """Writes the bundle, measures it, and writes its card."""
     from tutti.bundle.predict import Bundle
     from tutti.bundle.write import write_bundle
+    from tutti.data.clean import CLEANED_BY
     from tutti.tasks.build import sample_ids_of, task_spec
 
     study, task, predictors = source.study, source.task, source.predictors
@@ -213,7 +214,7 @@ def _written(source: _Source, out: Path, quantize: str | None) -> Speed:
             vote=predictors.vote,
             members=members,
             layout=layout,
-            cleaning=spec.cleaning.model_dump(mode="json", exclude={"broken_rows", "duplicates"}),
+            cleaning=spec.cleaning.model_dump(mode="json", include={*CLEANED_BY}),
             training=predictors.training,
             quantize=quantize,
         )

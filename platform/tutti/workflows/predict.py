@@ -252,17 +252,19 @@ def chosen_members(
     task: Task,
     name: str,
     recipe: Recipe,
-    *,
-    only: Mapping[str, Collection[str]] | None = None,
+    only: tuple[str, Collection[str]] | None = None,
+    among: Mapping[str, Collection[str]] | None = None,
 ) -> Predictors:
     """The checkpoints of the ensemble's members, except members whose vote has no weight.
 
     Args:
-        only: as of ``electorate_of``.
+        only: a study and the keys of its trials, which alone are taken if they are members, of whatever weight.
+        among: the trials that may be members, as ``only`` of ``electorate_of``.
 
     Raises:
         StudyError: if the banks lack what the election needs, or a member's weights are missing.
     """
+    from tutti.data.clean import CLEANED_BY
     from tutti.ensembling.task_vote import TaskVote
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
@@ -270,7 +272,7 @@ def chosen_members(
     from tutti.outputs.election.members import elect
     from tutti.training.machine.precision import ruled_out
 
-    bank, rule = electorate_of(studies, members=recipe.members, only=only), rule_of(recipe)
+    bank, rule = electorate_of(studies, members=recipe.members, only=among), rule_of(recipe)
     first = next(iter(studies.values()))
     election = elect(
         study=first.config.study,
@@ -286,12 +288,15 @@ def chosen_members(
     checkpoints: list[Checkpoint] = []
     training: dict[str, Any] = {}
     voting = elected.ensemble.needed
+    if only:
+        located = [bank.locate(member.key) for member in elected.members]
+        voting = [place for place, (owner, key) in enumerate(located) if owner == only[0] and key in only[1]]
     able = {study_name: study for study_name, study in studies.items() if task.name in study.config.tasks}
     places = {bank.locate(elected.members[place].key): place for place in voting}
     for study_name, study in able.items():
         own = {key: place for (owner, key), place in places.items() if owner == study_name}
         cleanings = [each.config.tasks[task.name].cleaning for each in (study, first)]
-        if own and len({(each.emoji, each.emoticons, each.repeated_punctuation) for each in cleanings}) > 1:
+        if own and any(getattr(cleanings[0], key) != getattr(cleanings[1], key) for key in CLEANED_BY):
             needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
             raise StudyError(Fault(f"the study {study_name}", needed, "other steps", "leave one of the two out"))
         training |= ruled_out(study.config.training) if own else {}

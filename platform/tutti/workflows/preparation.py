@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _MENTIONED_SHARE = 0.01  # of a task's rows that reach max_length
 _LONGER = {  # what becomes of them, by long_texts
     "truncate": "are cut",
+    "only_first": "have their first text cut",
+    "tail": "keep their last tokens",
     "head_tail": "keep their first and last tokens",
     "windows": "are read in windows",
 }
@@ -160,15 +162,18 @@ FREE: Mapping[str, set[str] | bool] = {
 def changed_keys(old: StudyConfig, new: StudyConfig) -> dict[str, tuple[object, object]]:
     """Keys that define a study's results and differ, with both values.
 
-    Only names of files are compared, so that files may move; ``prepare`` and ``keep_backbone`` compare hashes.
+    Only names of files are compared, so that files may move; ``prepare`` and ``keep_backbone`` compare hashes. Test
+    sets may be added: `tutti predict` makes the predictions of trials that have ended.
     """
 
     def defining(study: StudyConfig) -> dict[str, object]:
         document = study.model_dump(mode="json", exclude=FREE)
         for name, config in document["tasks"].items():
             task = map_task_paths(config, lambda _, path: Path(path).name)
-            test = {"": task["test"]} if isinstance(task["test"], str) else task["test"]
-            document["tasks"][name] = task | {"test": test or {}}
+            test = {"test": task["test"]} if isinstance(task["test"], str) else task["test"] or {}
+            known = old.tasks[name].test_sets() if name in old.tasks else {}
+            own = {each: file for each, file in test.items() if {each, f"test-{each}"} & known.keys()}
+            document["tasks"][name] = {key: value for key, value in task.items() if key != "test"} | {"test": own}
         document["objective_weights"] = old.weights if proportional(study.weights, old.weights) else study.weights
         document["search"]["warm_start"] = [Path(older).name for older in document["search"]["warm_start"]]
         document = map_backbones(document, lambda _, path: Path(path).name if Path(path).is_absolute() else path)

@@ -15,10 +15,13 @@ from tutti.workflows.console import table_of_numbers
 
 if TYPE_CHECKING:
     from tutti.outputs.election.card import Card
+    from tutti.outputs.election.choice import Choice
     from tutti.outputs.election.soup_card import SoupCard
     from tutti.outputs.pseudo.report import PseudoLabelReport
     from tutti.outputs.pseudo.rounds import Comparison
     from tutti.outputs.submission.leaderboard import Entry
+
+_SHOWN = 5  # pairs of submissions
 
 
 def show_card(console: Console, card: Card) -> None:
@@ -117,3 +120,22 @@ def show_leaderboard(console: Console, study: str, entries: Sequence[Entry]) -> 
         f"Public and local scores of {together.submissions} submissions: Pearson {together.pearson:+.3f}, "
         f"Spearman {together.spearman:+.3f}."
     )
+
+
+def show_choice(console: Console, choice: Choice) -> None:
+    """Prints the submissions with their scores, the best pairs, why the first is chosen, and what to be wary of."""
+    table = table_of_numbers("submission", numbers=("local", "public", "expected"))
+    submissions = {each.name: each for pair in choice.pairs for each in (pair.first, pair.second)}
+    for name in sorted(submissions, key=lambda name: -choice.expected[name]):
+        each = submissions[name]
+        table.add_row(name, estimate_text(each.local), number(each.public), number(choice.expected[name]))
+    console.print(table)
+    pairs = table_of_numbers("pair", numbers=("the better one, expected", "correlation of errors"))
+    for pair in choice.pairs[:_SHOWN]:
+        pairs.add_row(f"{pair.first.name} and {pair.second.name}", number(pair.expected), f"{pair.correlation:.2f}")
+    console.print(pairs)
+    console.print(f"Choose {choice.pairs[0].first.name} and {choice.pairs[0].second.name}.")
+    for sentence in choice.reasons:
+        console.print(f"  {sentence}.")
+    for sentence in choice.warnings:
+        console.print(f"Beware: {sentence}.")

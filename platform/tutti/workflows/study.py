@@ -15,16 +15,19 @@ from tutti.errors import Fault, StudyError
 from tutti.workflows import doctor as _doctor
 from tutti.workflows import export as _export
 from tutti.workflows import predict as _predict
+from tutti.workflows import predict_sets as _predict_sets
 from tutti.workflows import report as _report
 from tutti.workflows import soup as _soup
 from tutti.workflows import stores
 from tutti.workflows import trials as _trials
 from tutti.workflows.base import StudyBase, open_stored
+from tutti.workflows.choose import choose_submissions as _choose_submissions
 from tutti.workflows.console import console as shared_console
 from tutti.workflows.console import quiet_console
 from tutti.workflows.pretraining import pretrain_backbone
 from tutti.workflows.probe import probe_run
 from tutti.workflows.pseudo import pseudo_labels as _pseudo_labels
+from tutti.workflows.refit import refit as _refit
 from tutti.workflows.round import run_rounds
 from tutti.workflows.scores import add_public_score as _add_public_score
 from tutti.workflows.scores import leaderboard as _leaderboard
@@ -153,14 +156,18 @@ class Study(StudyBase):
     ensemble = _ensemble
     pseudo_labels = _pseudo_labels
     predict = _predict.predict
+    predict_tests = _predict_sets.predict_tests
+    fill_bank = _predict_sets.fill_bank
     soup = _soup.soup
     export = _export.export
+    refit = _refit
     report = _report.report
     round = run_rounds
     pretrain = pretrain_backbone
     probe = probe_run
     leaderboard = _leaderboard
     add_public_score = _add_public_score
+    choose_submissions = _choose_submissions
 
 
 def open_study(name: Path | str, *, quiet: bool = False) -> Study:

@@ -62,34 +62,40 @@ def trials(study: StudyBase) -> DataFrame:
     return DataFrame([*rows.values()], index=Index([*rows], name="trial"))
 
 
-def ui(study: StudyBase, *, port: int = 0) -> None:
+def ui(study: StudyBase, *, port: int = 0, browser: bool = True) -> None:
     """Starts the MLflow UI on 127.0.0.1 on the study's tracking store, prints the address, and waits for Ctrl-C.
 
     A study that is tracked on a server only gets its address printed.
 
     Args:
         port: 0 takes a free one.
+        browser: opens the address in the desktop's browser, where there is one.
 
     Raises:
         TrackingError: if the store cannot be read, or the UI does not start.
     """
-    from tutti.tracking.links import runs_page
-    from tutti.tracking.server import start_ui, stop_ui
+    from tutti.tracking.links import start_page
+    from tutti.tracking.server import open_browser, start_ui, stop_ui, trials_page
     from tutti.tracking.store import experiment_id
 
     study = study.stored
     folder, console = study.folder, study.console
     uri = to_read(stores.tracking_uri(study.config, folder))
-    experiment = experiment_id(uri, study.name)
     if uri.startswith(("http://", "https://")):
-        console.print(f"The study is tracked at {runs_page(without_password(uri), experiment)}")
+        page = trials_page(without_password(uri), experiment_id(uri, study.name))
+        console.print(f"The study is tracked at {page}")
+        open_browser(page, wanted=browser)
         return
     for signal_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # closing the terminal must end the server too
         signal.signal(signal_, signal.default_int_handler)
+    console.print("Starting MLflow …")
+    experiment = experiment_id(uri, study.name)
     process, base = start_ui(uri, folder.mlflow_artifacts.as_uri(), port=port)
     try:
-        console.print(f"MLflow shows the study at {runs_page(base, experiment)}")
+        page = start_page(base, experiment)
+        console.print(f"MLflow shows the study at {page}")
         console.print("Ctrl-C ends it.")
+        open_browser(page, wanted=browser)
         process.wait()
     except KeyboardInterrupt:
         console.print("MLflow UI ended.")

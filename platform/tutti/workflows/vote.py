@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tutti.outputs.election.ensemble import Tagging, Voted
     from tutti.outputs.election.members import Member, Rule
     from tutti.outputs.submission.submission import Formats, TestIds
+    from tutti.tasks.build import TaskSpec
     from tutti.workflows.export import Exported
     from tutti.workflows.predict import FramePredictor
 
@@ -220,6 +221,7 @@ def ensemble(
             prompts=_prompts(config, prepared),
             tagged=_tagged(config, prepared),
             folded=config.split.folds is not None,
+            recipe_keys=recipe_keys(chosen, studies),
         )
     return Vote(studies, name, chosen, voted)
 
@@ -240,11 +242,23 @@ def _tagged(config: StudyConfig, prepared: Prepared) -> dict[str, dict[str, Tagg
     found: dict[str, dict[str, Tagging]] = {}
     for task in prepared.tasks:
         spec = task_spec(task.name, config.tasks[task.name])
-        if isinstance(spec.layout, Tagged):
-            tests = config.tasks[task.name].test_sets()
-            write = partial(spec.layout.tagged, like=spec.sources["train"])
-            found[task.name] = {part: partial(write, spec.sources[part]) for part in tests}
+        for part in config.tasks[task.name].test_sets():
+            if write := tagging(spec, spec.sources[part]):
+                found.setdefault(task.name, {})[part] = write
     return found
+
+
+def tagging(spec: TaskSpec, file: str = "") -> Tagging | None:
+    """What writes a file of a task of tags with tags, as its training file is written; None for other tasks."""
+    if not isinstance(spec.layout, Tagged):
+        return None
+    return partial(partial(spec.layout.tagged, like=spec.sources["train"]), file)
+
+
+def recipe_keys(recipe: Recipe, studies: Mapping[str, StudyBase]) -> dict[str, Any]:
+    """What a card keeps of a recipe, with the folders of the studies that vote beside the first."""
+    others = [str(each.folder.path.resolve()) for each in [*studies.values()][1:]]
+    return {**recipe.model_dump(mode="json"), "others": others}
 
 
 def rule_of(recipe: Recipe) -> Rule:
@@ -273,25 +287,53 @@ def formats_of(config: StudyConfig, prepared: Prepared, recipe: Recipe) -> Forma
     Raises:
         SubmissionError: if a template's ids are a column of its test table that are not the study's ids.
     """
-    from tutti.outputs.submission.submission import Formats
-
-    tested = {name: task for name, task in config.tasks.items() if task.test_sets()}
-    samples = {name: task.sample for name, task in tested.items() if task.sample}
-    templates = {**samples, **recipe.submission.templates}
+    tested = {name for name, task in config.tasks.items() if task.test_sets()}
+    templates = templates_of(config, recipe, tested)
     if faults := tuple(_other_ids(config, prepared, templates)):
         raise SubmissionError(*faults)
-    formats = {name: recipe.submission.format or submission_of(task) for name, task in tested.items()}
-    kinds = {name: task.glue or name for name, task in tested.items() if formats[name] == "glue"}
-    separators = {name: task.columns.separator for name, task in tested.items() if task.columns.separator}
     choices = {
         task.name: {
             part: from_json(prepared.rows(task.name, part)["choices"].tolist())
-            for part in tested[task.name].test_sets()
+            for part in config.tasks[task.name].test_sets()
         }
         for task in prepared.tasks
         if task.kind.exchangeable and task.name in tested
     }
-    return Formats(recipe.submission.format, templates, kinds, separators, choices)
+    return formats_for(config, recipe, tested, templates, choices)
+
+
+def templates_of(config: StudyConfig, recipe: Recipe, tested: Collection[str]) -> dict[str, Path]:
+    """The samples that these tasks name, by task, and those of a recipe, which go before them."""
+    samples = {name: task.sample for name, task in config.tasks.items() if task.sample and name in tested}
+    return {**samples, **recipe.submission.templates}
+
+
+def formats_for(
+    config: StudyConfig,
+    recipe: Recipe,
+    tested: Collection[str],
+    templates: Mapping[str, Path],
+    choices: Mapping[str, Mapping[str, Sequence[Sequence[str]]]],
+    *,
+    form: str | None = None,
+    rows: Mapping[str, tuple[str, ...]] | None = None,
+) -> Formats:
+    """The formats of the submission files of these tasks.
+
+    Args:
+        form: for all tasks, in place of the recipe's.
+        templates, choices, rows: as of ``Formats``.
+    """
+    from tutti.outputs.submission.submission import Formats
+
+    form = form or recipe.submission.format
+    kinds = {
+        name: config.tasks[name].glue or name
+        for name in tested
+        if (form or submission_of(config.tasks[name])) == "glue"
+    }
+    separators = {name: own for name in tested if (own := config.tasks[name].columns.separator)}
+    return Formats(form, templates, kinds, separators, choices, rows or {})
 
 
 def _other_ids(config: StudyConfig, prepared: Prepared, templates: Mapping[str, Path]) -> Iterator[Fault]:

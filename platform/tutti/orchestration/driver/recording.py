@@ -16,7 +16,7 @@ from tutti.orchestration.driver.trial_progress import TrialProgress
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 from tutti.search.trial_attributes import Resumption
-from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
+from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker, readable
 
 
 class Recorder:
@@ -70,7 +70,7 @@ class Recorder:
         elif "score" in report:
             if "fold" in report:
                 self._end_fold(config, progress, report)
-            self._log_epoch(key, progress, report)
+            self._log_epoch(key, progress, report, fits=known.fitted)
         self._keep(key, progress, known)
         if "fold_epoch" not in report:
             progress.last_report = report
@@ -124,8 +124,12 @@ class Recorder:
         self.tracker.end_trial(fold_key, state=TrialState.FINISHED, reason=None, metrics=metrics, tags=tags)
         progress.open_folds.remove(fold_key)
 
-    def _log_epoch(self, key: str, progress: TrialProgress, report: Report) -> None:
-        """Records an evaluation in the tracker, then in the store, so that what the store has is in both."""
+    def _log_epoch(self, key: str, progress: TrialProgress, report: Report, *, fits: bool) -> None:
+        """Records an evaluation in the tracker, then in the store, so that what the store has is in both.
+
+        Args:
+            fits: whether the trial's batches fit into memory. One that does not may begin anew and then have no score.
+        """
         epoch, at = int(report["epoch"]), report.get("evaluated", report["at"])  # a complete fold is no evaluation
         progress.epoch, progress.precision = epoch, report.get("precision", progress.precision)
         known = self.store.record(key).scores_by_epoch
@@ -135,16 +139,19 @@ class Recorder:
             self.tracker.start_over(key, at=at)
             self.store.forget_reports(key)  # its new weights have other scores
         if math.isfinite(report["score"]):
-            self._track_epoch(key, report, at=at)
+            best = report["score"] if self.folds else report.get("best_score", report["score"])
+            self._track_epoch(key, report, at=at, so_far={SCORE: readable(best)} if fits else {})
         try:
             self.store.report(key, epoch=epoch, score=report["score"], task_scores=report["task_scores"])
         except ValueError as error:  # the score is not finite
             progress.failure = str(error)
 
-    def _track_epoch(self, run_key: str, report: Evaluation, *, at: float) -> None:
+    def _track_epoch(
+        self, run_key: str, report: Evaluation, *, at: float, so_far: Mapping[str, float] = MappingProxyType({})
+    ) -> None:
         """Logs an evaluation's metrics, and those of the optimizer steps before it, to a tracker run."""
-        # MLflow's page of runs at first compares them by the metric that was logged first.
-        metrics = {"validation_score": report["score"], **report["metrics"]}
+        # MLflow at first compares runs by the metric that was logged first: the score so far, which ends as the trial's
+        metrics = {**so_far, "validation_score": report["score"], **report["metrics"]}
         self.tracker.log_metrics(run_key, metrics, step=int(report["epoch"]), at=at)
         steps = [
             MetricRow({f"train/{name}": value for name, value in values.items()}, step=step, at=at)

@@ -20,6 +20,7 @@ from tutti.records import CheckpointRecord, Usage
 from tutti.tasks.objective import study_score
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
+from tutti.tasks.units import widened
 
 if TYPE_CHECKING:
     from tutti.data.encode import EncodedPart
@@ -186,15 +187,16 @@ def _combined(
 ) -> dict[str, dict[str, Predictions]]:
     """Out-of-fold predictions of the validation rows, and the mean over the folds for all other rows."""
     combined: dict[str, dict[str, Predictions]] = {}
+    known = [fold_bank.parts(fold_name(fold)) for fold in range(count)]
     for task in tasks:
         combined[task.name] = {}
         validation_folds = folds[task.name][folds[task.name] >= 0]
         for name, part in parts[task.name].items():
-            if not is_predicted(name):
-                continue
+            if not is_predicted(name) or not all(name in of_fold[task.name] for of_fold in known):
+                continue  # also a test set that was added after some of the folds
             by_fold = [fold_bank.predictions(fold_name(fold), task.name, name).outputs for fold in range(count)]
             if task.kind.sequential:  # of other rows the longest has as many units
-                by_fold = [_widened(each, max(one.shape[1] for one in by_fold)) for each in by_fold]
+                by_fold = widened(by_fold)
             if name == "validation":
                 outputs = np.empty((len(part.ids), *by_fold[0].shape[1:]), dtype=by_fold[0].dtype)
                 for fold, of_fold in enumerate(by_fold):
@@ -203,11 +205,6 @@ def _combined(
                 outputs = plain_vote(task, np.stack(by_fold))
             combined[task.name][name] = Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels)
     return combined
-
-
-def _widened(outputs: np.ndarray, units: int) -> np.ndarray:
-    """``(rows, units, tags)``, NaN for units that no row has."""
-    return np.pad(outputs, ((0, 0), (0, units - outputs.shape[1]), (0, 0)), constant_values=np.nan)
 
 
 def _score(task: Task, predictions: Predictions, folds: Sequence[CheckpointRecord]) -> float:

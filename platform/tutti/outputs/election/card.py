@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tutti.config.objective_weights import listed_if_unequal
 from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate
@@ -129,6 +129,8 @@ class Card:
         files: SHA-256 of every file beside the card, by path.
         overlap: of the tasks' validation rows, as in ``Estimate.mean``.
         graded: the scores on test parts whose labels were given.
+        recipe_keys: what the recipe says, by which its ensemble can be chosen again, and ``others``: the folders of
+            further studies that vote.
     """
 
     study: str
@@ -142,6 +144,7 @@ class Card:
     overlap: Sequence[Sequence[float]]
     kind: str = field(default="ensemble", init=False)
     graded: tuple[Graded, ...] = ()
+    recipe_keys: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def objective(self) -> Estimate | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -99,6 +99,8 @@ def vote(
     prompts: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     tagged: Mapping[str, Mapping[str, Tagging]] | None = None,
     folded: bool = False,
+    notes: Sequence[str] = (),
+    recipe_keys: Mapping[str, Any] | None = None,
 ) -> Voted:
     """Lets the checkpoints of a bank vote, and checks what they say of the test rows.
 
@@ -111,6 +113,8 @@ def vote(
         prompts: by task of texts and test part, the prompts in order.
         tagged: by task of tags and test part, what writes the test file with tags.
         folded: whether the study has folds, so that its validation rows differ from new rows: see ``FOLDED``.
+        notes: remarks for the card.
+        recipe_keys: as of ``Card``.
 
     Raises:
         StudyError: if the bank lacks what is needed.
@@ -128,6 +132,7 @@ def vote(
         election=election,
         rows={name: {part: len(ids) for part, ids in parts.items()} for name, parts in test_ids.items()},
         notes=(
+            *notes,
             *(f"Task {task.name} has no test file." for task in tasks if not test_ids.get(task.name)),
             *(note for task in tasks for part in test_ids.get(task.name, {}) for note in submission.notes(task, part)),
             *(_lacking(files[part]) for part in files if lacking(files[part])),
@@ -151,7 +156,7 @@ def vote(
             decided = elected.ensemble.decide(votes(bank, task=task, part=part, elected=elected).combined)
             suffix, content = write([json.loads(cell) for cell in task.kind.cells(decided, task.names)])
             texts.setdefault(place, {})[f"{task.name}.tagged{suffix}"] = content
-    return Voted(card, items, files, texts)
+    return Voted(replace(card, recipe_keys=recipe_keys or {}), items, files, texts)
 
 
 def write_ensemble(*, out: Path, **given: Any) -> Card:

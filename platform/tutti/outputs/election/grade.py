@@ -26,7 +26,7 @@ from tutti.tasks.scorer import Scorer
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tutti.config.study import Cleaning
+    from tutti.config.cleaning import Cleaning
     from tutti.data.prepared import Prepared
     from tutti.tasks.layouts.protocol import Layout
     from tutti.tasks.task import Task

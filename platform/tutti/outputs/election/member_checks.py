@@ -90,6 +90,8 @@ def without_parts(
             if missing and key in voting[task]:
                 got, owner = f"none for {', '.join(missing)}", owner_of(key)
                 remedy = f"{AGAIN} where the task's files have changed"
+                if all(name.startswith("test") for name in missing):  # of a set that was added since
+                    remedy = f"run `tutti predict {study}`, which makes them from the trial's weights"
                 if owner not in ("", study):
                     remedy = f"leave {owner} out, or run a study like it with the files of {study}"
                 yield Fault(f"trial {key}", f"have predictions for every part of task {task}", got, remedy)

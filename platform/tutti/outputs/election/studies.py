@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
+from tutti.config.cleaning import Cleaning
 from tutti.config.objective_weights import listed, proportional
-from tutti.config.study import Cleaning
-from tutti.data.clean import clean_rows, row_texts
+from tutti.data.clean import CLEANED_BY, clean_rows, row_texts
 from tutti.data.prepared import Prepared
 from tutti.errors import Fault, StudyError, counted
 from tutti.tasks.task import Task
@@ -104,9 +104,8 @@ def one_spaced(texts: tuple[str, ...]) -> tuple[str, ...]:
 def every_cleaning(studies: Sequence[Prepared], task: str) -> Cleaning:
     """All cleaning steps that any of the studies applies to a task, which make the studies' texts comparable."""
     steps = [prepared.settings[f"tasks.{task}"]["cleaning"] for prepared in studies]
-    emoji = next((each["emoji"] for each in steps if each["emoji"]), None)
-    emoticons, punctuation = (any(each[key] for each in steps) for key in ("emoticons", "repeated_punctuation"))
-    return Cleaning(emoji=emoji, emoticons=emoticons, repeated_punctuation=punctuation)
+    every = {key: next((each[key] for each in steps if each.get(key)), None) for key in CLEANED_BY}
+    return Cleaning(**{key: value for key, value in every.items() if value})
 
 
 def _classes(task: Task) -> str:

@@ -7,7 +7,7 @@ import math
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ class Formats:
             file has.
         separators: by task whose files have several labels in one cell, what stands between them.
         choices: by task whose rows have candidates, and test part, the candidates of each row.
+        rows: by ``TASK`` or ``TASK/SET``, the ids to write in place of those of its sample, which is of other rows.
     """
 
     format: str | None = None
@@ -47,6 +48,7 @@ class Formats:
     glue_tasks: Mapping[str, str] = field(default_factory=dict)
     separators: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, Mapping[str, Sequence[Sequence[str]]]] = field(default_factory=dict)
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def check(self, test_ids: TestIds, tasks: Sequence[Task]) -> None:
         """Checks that each template belongs to a test file and has its rows, and no labels of another task, and that
@@ -103,7 +105,8 @@ class Formats:
         """
         template = self.templates.get(named(task.name, part)) or self.templates.get(task.name)
         if template:
-            return Csv.by_template(template, self.separators.get(task.name))
+            form = Csv.by_template(template, self.separators.get(task.name))
+            return replace(form, order=self.rows.get(named(task.name, part), form.order))
         return FORMATS[self.format or task.submission]
 
     def place(self, task: Task, part: str) -> tuple[str, str]:

@@ -55,7 +55,7 @@ def separator_of(source: str, suffix: str, wanted: Set[str]) -> str:
     Where it has none of them with any, and is one column, the separator is the one that makes most columns of it.
     """
     usual, line = _usual(suffix), _header(source)
-    columns = {separator: _cells(line, separator) for separator in (usual, *_SEPARATORS)}
+    columns = {separator: cells_of(line, separator) for separator in (usual, *_SEPARATORS)}
     best = max(columns, key=lambda separator: len(wanted & {*columns[separator]}))
     if wanted & {*columns[best]} or len(columns[usual]) > 1:
         return best
@@ -72,7 +72,7 @@ def _is_quoted(source: str) -> bool:
     return all(len(name) > 2 and name[0] == name[-1] == '"' for name in _header(source).split("\t"))
 
 
-def _cells(line: str, separator: str) -> list[str]:
+def cells_of(line: str, separator: str) -> list[str]:
     return (
         line.split("\t") if separator == "\t" and '"' not in line else next(csv.reader([line], delimiter=separator), [])
     )

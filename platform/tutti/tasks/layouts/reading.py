@@ -171,6 +171,23 @@ def check_names(names: Sequence[str], source: str) -> None:
         raise TaskFileError(Fault(source, "have columns of different names", got, "rename one"))
 
 
+def own_ids(ids: Sequence[str]) -> list[str]:
+    """An id of its own for each row: a repeated one with the number of its repetition, an empty one the row's number.
+
+    >>> own_ids(["test", "test", ""])
+    ['test', 'test#2', 'row 2']
+    """
+    seen: Counter[str] = Counter()
+    own: dict[str, None] = {}
+    for row, name in enumerate(ids):
+        seen[name] += 1
+        new = name if name.strip() and seen[name] == 1 else f"{name}#{seen[name]}" if name.strip() else f"row {row}"
+        while new in own:
+            new += "#"
+        own[new] = None
+    return list(own)
+
+
 def checked_frame(columns: Mapping[str, Sequence[str]], **options: Any) -> DataFrame:
     """``checked_columns`` as a data frame; raises as they do."""
     from pandas import DataFrame  # which bundles need not have
@@ -200,7 +217,7 @@ def checked_columns(
         place: the unit of ``places``: ``line`` or ``row``.
         faults: earlier faults, raised together with those found here.
         check: says what is wrong with a label; None where it may be any text.
-        unique: whether ids must be unique.
+        unique: whether ids of rows to predict must be unique. Those of labelled rows are made so, see ``own_ids``.
 
     Raises:
         TaskFileError: where there is any fault, or no row.
@@ -208,8 +225,9 @@ def checked_columns(
     all_faults = list(faults)
     if not places and not all_faults:
         all_faults.append(Fault(origin, "have at least one row", "none", "name the file that has the rows"))
+    labelled = "label" in columns
     for name, values in columns.items():
-        if name == "group" or (name.startswith(TEXTS) and "label" not in columns):
+        if name == "group" or (name.startswith(TEXTS) and not labelled) or (name == "id" and labelled):
             continue
         rule = f"have {'an' if name == 'id' else 'a'} {name} that is not empty"
         remedy = f"fill in the {name}, or take the row out"
@@ -221,7 +239,7 @@ def checked_columns(
             if value.strip() and (fault := check(value)):
                 all_faults.append(Fault(f"{origin}, {place} {number_in_file}", *fault))
     first: dict[str, int] = {}
-    for number_in_file, row_id in zip(places, columns["id"], strict=True) if unique else ():
+    for number_in_file, row_id in zip(places, columns["id"], strict=True) if unique and not labelled else ():
         if row_id in first:
             got = f"{row_id!r}, which {place} {first[row_id]} has already"
             all_faults.append(
@@ -230,6 +248,8 @@ def checked_columns(
         first.setdefault(row_id, number_in_file)
     raise_any(all_faults, origin=origin)
     checked = {name: list(cells) for name, cells in columns.items()}
+    if labelled:
+        checked["id"] = own_ids(columns["id"])
     if "label" in checked:  # white space around it would make a class of its own
         checked["label"] = [label.strip() for label in checked["label"]]
     return checked

@@ -48,6 +48,7 @@ ALIASES = _by_name(
         "freeze_encoder": "freeze freeze_backbone freeze_base",
         "pooling": "pooler pooling_type",
         "swap": "swap_pairs symmetric",
+        "sampling_temperature": "temperature",
         "words": "label_words verbalizer_words",
         "adapter": "lora peft use_lora full_finetune",
         "lora_targets": "lora_modules lora_target_modules target_modules",
@@ -75,16 +76,19 @@ ALIASES = _by_name(
 # "" what it does not say at all, although it sounds like another training key.
 _ELSEWHERE = _by_name(
     {
-        "backbone": "model_name_or_path model_name config_name tokenizer_name",
-        "tasks": "task_name dataset_name dataset_config_name dataset",
+        "backbone": "model_name_or_path model_name config_name tokenizer_name vocab_path vocab_file model_path",
+        "tasks": "task_name dataset_name dataset_config_name dataset data_dir data_path",
         "tasks.NAME.train": "train_file",
         "tasks.NAME.validation": "validation_file",
-        "tasks.NAME.test": "test_file",
+        "tasks.NAME.test": "test_file test_a test_b",
         "tasks.NAME.metric": "metric_name",
-        "split.validation": "eval_dataset_size",
+        "split.validation": "eval_dataset_size train_val_split_ratio val_ratio valid_ratio split_ratio",
         "split.folds": "folds n_folds num_folds k_folds n_splits",
         "resources.gpus_per_worker": "device gpus num_gpus n_gpu",
-        "": "max_train_samples max_mmlu_samples pad_to_max_length sample_generate do_sample penalty_alpha",
+        "tasks.NAME.max_train_samples": "max_train_rows max_train_samples",
+        "tasks.NAME.layout": "dataset_format data_format",
+        "tasks.NAME.extra_train": "pseudo pseudo_labels pseudo_file",
+        "": "eval_all_checkpoints max_mmlu_samples pad_to_max_length sample_generate do_sample penalty_alpha",
     }
 )
 

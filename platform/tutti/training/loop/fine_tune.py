@@ -60,6 +60,7 @@ def fine_tune(
     on_step: Callable[[], None] = lambda: None,
     key: str = "",
     number: int = 0,
+    until: int | None = None,
 ) -> FineTuned:
     """Trains stage by stage, evaluates on the parts "validation", and finally predicts all parts but "train".
 
@@ -74,6 +75,8 @@ def fine_tune(
             disk; first with that of the state that the run resumes from. An exception that it raises ends the run.
         on_notice: called on every rank with messages for the user that do not end the run, such as a skipped state.
         on_step: called on every rank after each step without an evaluation. An exception that it raises ends the run.
+        until: the evaluation with which the run ends, and whose weights it keeps, whatever the scores: for a run that
+            trains on the rows that it evaluates on. By default all epochs are trained, and the best weights kept.
 
     Raises:
         BackboneError: if the backbone or its tokenizer does not load.
@@ -95,6 +98,7 @@ def fine_tune(
         limit=split_training(stages[0])[0].limit,
         on_epoch=on_epoch,
         stage_count=len(stages),
+        until=until,
     )
     try:
         state, notices = newest_state(run.folder.resume, best=run.folder.best)
@@ -111,6 +115,8 @@ def fine_tune(
         for index, keys in enumerate(stages):
             if index < first_stage or (index == first_stage and state is not None and state.position.done):
                 continue
+            if run.is_over:
+                break
             if index > 0:
                 from_rank_zero(partial(run.save_stage_start, index))
             trainer = together(partial(run.make_trainer, index, keys, threads))
@@ -135,6 +141,7 @@ class _Run:
 
     Attributes:
         best_score: as in ``Position``.
+        until: as of ``fine_tune``; evaluations are then ranked by their number.
         best: the best checkpoint's evaluation, if it was made in this run.
         precision: the precision of its latest stage, or of the state that it resumed from.
         trainable: number of trainable weights of the latest stage.
@@ -160,6 +167,12 @@ class _Run:
     trainable: int | None = None
     waited: int = 0
     usage: Usage = field(default_factory=Usage)
+    until: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the evaluation with which the run ends was made; it is the best one so far then."""
+        return self.until is not None and self.best_score >= self.until
 
     def arguments(self, arguments: Mapping[str, Any]) -> TrainingArguments:
         return training_arguments(arguments, self.folder.path, model_type=self.model_type, began_in=self.precision)
@@ -257,7 +270,7 @@ class _Run:
         with evaluation_weights(trainer.optimizer), averaged:
             score, task_scores = self._evaluate(trainer, epoch, metrics)
         follow(trainer.lr_scheduler, metrics.get("validation_loss", score))
-        if self.waited >= (trainer.options.early_stopping_patience or math.inf):
+        if self.waited >= (trainer.options.early_stopping_patience or math.inf) or self.is_over:
             trainer.stop()
         steps = tuple((position.steps_before + step, values) for step, values in trainer.logged)
         trainer.logged.clear()
@@ -268,9 +281,9 @@ class _Run:
             metrics=metrics,
             steps=steps,
             whole=trainer.done or trainer.evaluations >= trainer.evals_per_epoch,
-            done=trainer.done and position.stage == self.stage_count - 1,
+            done=trainer.done and (position.stage == self.stage_count - 1 or self.is_over),
             precision=name_of(trainer.args),
-            ends_stage=trainer.done and position.stage < self.stage_count - 1,
+            ends_stage=trainer.done and position.stage < self.stage_count - 1 and not self.is_over,
             usage=self.usage,
         )
 
@@ -292,6 +305,8 @@ class _Run:
             scales = {task.name: trainer.model.head(task.name).scale.cpu().numpy() for task in self.tasks}
             metrics["validation_loss"] = study_loss(self.tasks, parts, found.measured, scales=scales)
             rank_by = -metrics["validation_loss"]
+        if self.until is not None:
+            rank_by = epoch
         self.waited += 1
         if rank_by > self.best_score + trainer.options.early_stopping_threshold:
             self.waited = 0

@@ -30,7 +30,7 @@ from tutti.training.machine.precision import autocast, name_of
 from tutti.training.machine.ranks import lowest, summed
 from tutti.training.machine.sharding import shard_on_cpu
 from tutti.training.tricks.adversarial import make_attack
-from tutti.training.tricks.averages import make_average
+from tutti.training.tricks.averages import average_of
 from tutti.training.tricks.balance import make_balance
 from tutti.training.tricks.rates import decayed_names, parameter_groups
 
@@ -86,7 +86,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         self.remove_callback(ProgressCallback)
         if plan.packed:
             pack(self.model, options, name_of(self.args))
-        self.average = make_average(model, ema_decay=options.ema_decay, swa_epochs=options.swa_epochs)
+        self.average = average_of(model, options)
         self.balance = make_balance(
             options.loss_balancing, tasks, options.task_weights, device=args.device, ordered=options.ordered_head
         )
@@ -114,7 +114,7 @@ class MultiTaskTrainer(OneDeviceTrainer):
         if self.is_fsdp_enabled:
             options, unsharded = self.options, self.average
             self._attack = make_attack(options.adversarial, self.model, epsilon=options.adversarial_epsilon)
-            self.average = make_average(self.model, ema_decay=options.ema_decay, swa_epochs=options.swa_epochs)
+            self.average = average_of(self.model, options)
             if self.average is not None and unsharded is not None:
                 self.average.load_state_dict(unsharded.state_dict())
         return prepared

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tutti.config.training import TrainingOptions
 from tutti.training.machine.sharding import copy_whole, lerp
 
 
@@ -74,15 +75,16 @@ class ExponentialAverage(WeightAverage):
 
     Args:
         decay: in (0, 1); the weight of the previous average in each update.
+        warmup: whether it is lower at first; otherwise the initial weights count as scripts without a warm-up have it.
     """
 
-    def __init__(self, model: nn.Module, *, decay: float) -> None:
+    def __init__(self, model: nn.Module, *, decay: float, warmup: bool = True) -> None:
         super().__init__(model)
-        self._decay = decay
+        self._decay, self._warmup = decay, warmup
 
     def after_step(self) -> None:
         updates = self.updates + 1
-        self._update(1 - min(self._decay, (1 + updates) / (10 + updates)))
+        self._update(1 - (min(self._decay, (1 + updates) / (10 + updates)) if self._warmup else self._decay))
 
 
 class EpochAverage(WeightAverage):
@@ -101,11 +103,11 @@ class EpochAverage(WeightAverage):
             self._update(1 / (self.updates + 1))
 
 
-def make_average(model: nn.Module, *, ema_decay: float | None, swa_epochs: int) -> WeightAverage | None:
+def average_of(model: nn.Module, options: TrainingOptions) -> WeightAverage | None:
     """The configured average, or None."""
-    if ema_decay is not None:
-        return ExponentialAverage(model, decay=ema_decay)
-    return EpochAverage(model, epochs=swa_epochs) if swa_epochs else None
+    if options.ema_decay is not None:
+        return ExponentialAverage(model, decay=options.ema_decay, warmup=options.ema_warmup)
+    return EpochAverage(model, epochs=options.swa_epochs) if options.swa_epochs else None
 
 
 @contextmanager
