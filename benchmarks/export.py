@@ -164,7 +164,7 @@ def startup(folder: Path) -> float:
 
 
 def main() -> None:
-    parser = shared.arguments(__doc__, quick="600 rows, 3 turns: about 2 minutes")
+    parser = shared.arguments(__doc__, quick="300 rows, 3 turns: about 2 minutes")
     parser.add_argument("--threads", type=int, default=1, help="of torch and onnxruntime")
     parser.add_argument("--cpu-time", action="store_true", help="count the CPU seconds of the process")
     options = parser.parse_args()
@@ -172,7 +172,7 @@ def main() -> None:
         shared.clock = time.process_time
     shared.quiet()
     torch.set_num_threads(options.threads)
-    texts = sentences(options.data, 600 if options.quick else 4000)
+    texts = sentences(options.data, 300 if options.quick else 4000)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         members = checkpoints(folder)

@@ -167,6 +167,7 @@ def test_members_that_fit_into_the_hours_are_kept_by_their_worth(study, tmp_path
     assert 1 <= len(kept) < 3
     with pytest.raises(StudyError, match="leave a member that takes"):
         study.export(tmp_path / "none", recipe=file, max_hours=1e-9, rows=10**9)
+    assert not (tmp_path / "none").exists()
 
 
 def test_texts_are_refused_with_the_reason(tmp_path):

@@ -40,7 +40,8 @@ def write_onnx(file: Path, model: MultiTaskModel, batch: Batch) -> None:
     axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("tokens")}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        logging.getLogger("onnxscript").setLevel(logging.ERROR)
+        for name in ("onnxscript", "torch.onnx"):  # of operators that this model has not
+            logging.getLogger(name).setLevel(logging.ERROR)
         torch.onnx.export(
             Outputs(model),
             tuple(batch[name] for name in names),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -99,10 +100,13 @@ def export(
         from tutti.workflows.export_one import export_one
 
         return export_one(source.study, source.task, source.predictors, out, form=form)
-    speed = _written(source, out, quantize)
-    if max_hours is not None and rows is not None and speed.seconds * rows / 1000 > max_hours * 3600:
-        source = _within(source, speed, 1000 * max_hours * 3600 / rows)
-        speed = _written(source, out, quantize)
+    with whole_folder(out) as folder:
+        speed = _fill(folder, source, quantize)
+        if max_hours is not None and rows is not None and speed.seconds * rows > 1000 * max_hours * 3600:
+            source = _within(source, speed, 1000 * max_hours * 3600 / rows)
+            shutil.rmtree(folder)
+            folder.mkdir()
+            speed = _fill(folder, source, quantize)
     study.console.print(f"{out}: {speed.text}")
     address = None
     if register:
@@ -193,8 +197,8 @@ def _by_voter(predictors: Predictors, speed: Speed) -> dict[str, float]:
     return {keys[place]: sum(taken[each] for each in own) for place, own in predictors.vote.groups.items()}
 
 
-def _written(source: _Source, out: Path, quantize: str | None) -> Speed:
-    """Writes the bundle, measures it, and writes its card."""
+def _fill(folder: Path, source: _Source, quantize: str | None) -> Speed:
+    """Writes the bundle into an empty folder, measures it, and writes its card."""
     from tutti.bundle.predict import Bundle
     from tutti.bundle.write import write_bundle
     from tutti.data.clean import CLEANED_BY
@@ -207,20 +211,19 @@ def _written(source: _Source, out: Path, quantize: str | None) -> Speed:
     members = _named(predictors)
     example = _example(spec, layout, study)
     study.console.print(f"Exporting {predictors.description}")
-    with whole_folder(out) as folder:
-        _as_mlflow_model(folder, task, example)
-        write_bundle(
-            folder,
-            vote=predictors.vote,
-            members=members,
-            layout=layout,
-            cleaning=spec.cleaning.model_dump(mode="json", include={*CLEANED_BY}),
-            training=predictors.training,
-            quantize=quantize,
-        )
-        write_whole(folder / "example.json", json.dumps(example, ensure_ascii=False, indent=1) + "\n")
-        speed = _measured(Bundle(folder, device="cpu"), study, task, [name for name, _ in members])
-        _write_card(folder, source, spec, speed)
+    _as_mlflow_model(folder, task, example)
+    write_bundle(
+        folder,
+        vote=predictors.vote,
+        members=members,
+        layout=layout,
+        cleaning=spec.cleaning.model_dump(mode="json", include={*CLEANED_BY}),
+        training=predictors.training,
+        quantize=quantize,
+    )
+    write_whole(folder / "example.json", json.dumps(example, ensure_ascii=False, indent=1) + "\n")
+    speed = _measured(Bundle(folder, device="cpu"), study, task, [name for name, _ in members])
+    _write_card(folder, source, spec, speed)
     return speed
 
 
