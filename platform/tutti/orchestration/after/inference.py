@@ -13,6 +13,7 @@ import numpy as np
 
 from tutti.config.study import Resources
 from tutti.data.flat_rows import MAX_TOKENS
+from tutti.data.flat_rows import SHARD as SHARD
 from tutti.errors import ClusterError, Fault, TrialError, TrialMemoryError, TuttiError, first_line
 from tutti.orchestration.after.encodings import Checkpoint, Encodings
 from tutti.orchestration.worker.cpus import private_cpus
