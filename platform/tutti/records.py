@@ -63,7 +63,8 @@ class TextLimit:
         target_max_len: maximum number of tokens of a text to be written, in tasks of texts; ``max_length`` is then of
             the prompt.
         train_on_source: whether the prompt's tokens are learnt too.
-        unit: what has a tag, in tasks of words or characters with tags, as of ``tutti.tasks.units``; empty in others.
+        unit: what has a tag, in tasks of words or characters with tags, as of ``tutti.tasks.units``; ``text`` in tasks
+            whose rows have a value for each text; empty in others.
     """
 
     max_length: int
@@ -181,6 +182,7 @@ class CheckpointRecord:
         task_scores: metric of each task on the validation rows.
         parameters: number of weights trained in the last stage; None where that is unknown.
         usage: what its training steps took; None where that is unknown. Equal checkpoints may differ in it.
+        source: of a guest, whose predictions are no trial's, where they come from; None for a trial.
     """
 
     key: str
@@ -191,6 +193,7 @@ class CheckpointRecord:
     path: str | None
     parameters: int | None = None
     usage: Usage | None = field(default=None, compare=False)
+    source: str | None = None
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,23 @@ KINDS: Mapping[str, Sequence[Case]] = {
                 training("batching: packed"),
             ),
         ),
+        Case("a better text without a worse one", _task("columns: {better: text}", other=["no"] * 12)),
+        Case(
+            "pairs of which one text is empty",
+            _task("columns: {better: text, worse: other}", other=["no"] * 11 + [""]),
+        ),
+        Case(
+            "pairs that are composed by a template",
+            _task('columns: {better: text, worse: other}\n    template: "{text}"', other=["no"] * 12),
+        ),
+        Case(
+            "a metric of numbers for pairs",
+            _task("columns: {better: text, worse: other}\n    metric: spearman", other=["no"] * 12),
+        ),
+        Case(
+            "a better text beside candidates",
+            _task("columns: {better: text, worse: other, choices: list}", other=["no"] * 12, list=["[]"] * 12),
+        ),
         Case(
             "an own metric raises",
             _own_metric("def score(labels, predictions):\n    return {}['weights']\n"),

@@ -35,7 +35,6 @@ ROUNDS: dict[str, Sequence[Case]] = {
     "Rounds": (
         Case("a round of a study without unlabelled rows", forget_pool, ROUND),
         Case("a round of a study that lacks trials", _study(lambda study: study["search"].update(trials=5)), ROUND),
-        Case("a round of a study with folds", _study(lambda study: study.update(split={"folds": 3})), ROUND),
         Case("a round of a study with few validation rows", command=ROUND),
         Case("a round with a recipe that is not there", command=f"{ROUND} --recipe self_trainin"),
         Case(

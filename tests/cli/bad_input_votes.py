@@ -49,7 +49,21 @@ def _submission(study: str, objective: object = None) -> Change:
     return both(lambda folder: (folder / "sent").mkdir(), write("sent/card.json", json.dumps(card)))
 
 
+GUEST = "bank import studies/moods --name lgbm --task mood --validation oof.csv --test oof.csv"
 VOTES: dict[str, Sequence[Case]] = {
+    "Predictions of other models": (
+        Case("a guest's file that is not there", lambda folder: None, GUEST),
+        Case("a guest's file of other rows", write("oof.csv", "id,p_calm,p_glad,p_sad\nx,1,0,0\n"), GUEST),
+        Case("a guest's file without a class", write("oof.csv", "id,calm,glad\nx,1,0\n"), GUEST),
+        Case("a guest's file without ids", write("oof.csv", "calm,glad,sad\n1,0,0\n"), GUEST),
+        Case("a guest of an unknown task", write("oof.csv", "id\n"), GUEST.replace("--task mood", "--task mod")),
+        Case("a guest that is called as a trial", write("oof.csv", "id\n"), GUEST.replace("lgbm", "t0000")),
+        Case(
+            "predictions of no trial", lambda folder: None, "bank export studies/moods --trial t9 --task mood --out o"
+        ),
+        Case("an unknown second stage", lambda folder: None, "second studies/moods --task mood --model forest"),
+        Case("columns of a layout without names", lambda folder: None, "second studies/moods --task mood --columns a"),
+    ),
     "Who may vote": (
         Case("another study that is not there", other_study(), "ensemble studies/moods --with secnd", after=no_second),
         Case(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_the_providers_in_comments_are_valid_too(cluster, provider):
 
 
 def test_nodes_install_this_project_from_its_pinned_constraints(cluster):
-    assert cluster["file_mounts"] == {"~/tutti": "."}
+    assert cluster["file_mounts"]["~/tutti"] == "."
     assert any(
         '-c ~/tutti/constraints.txt -e "$HOME/tutti[postgres,qlora]"' in command
         for command in cluster["setup_commands"]
@@ -73,3 +74,17 @@ def test_the_head_runs_the_dashboard(cluster):
     start = " ".join(cluster["head_start_ray_commands"])
     assert "--include-dashboard=false" not in start
     assert "--autoscaling-config" in start
+
+
+def test_every_node_has_the_token_and_asks_for_it(cluster):
+    assert cluster["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    assert any("RAY_AUTH_MODE=token" in command for command in cluster["setup_commands"])
+    started = [*cluster["head_start_ray_commands"], *cluster["worker_start_ray_commands"]]
+    assert all(command.startswith(". ~/.tutti && ") for command in started)
+
+
+def test_files_are_limited_where_more_are_not_allowed_and_ray_starts_all_the_same(cluster):
+    command = next(each for each in cluster["worker_start_ray_commands"] if "ray start" in each)
+    limits = command.removeprefix(". ~/.tutti && ").partition(" && ray start")[0]
+    script = f"ulimit -Sn 4000 && ulimit -Hn 5000 && {limits} && ulimit -n"
+    assert subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout == "5000\n"

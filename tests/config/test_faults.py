@@ -40,8 +40,8 @@ Faults = Callable[..., list[str]]
         ),
         (
             "data/topic_train.csv",
-            "[a.csv, b.csv]",
-            "tasks.topic.train must be a text; got a list; name one file, with all",
+            "{a: a.csv}",
+            "tasks.topic.train must be a file, or a list of files; got a mapping",
         ),
         ("study: little", "study: 5", "study must be a text; got 5; put it in quotes if it is meant as a text."),
         (

@@ -37,7 +37,7 @@ from tutti.outputs.pseudo.rounds import compare
 from tutti.outputs.report.report import vote
 from tutti.records import CheckpointRecord
 from tutti.tasks.build import sample_ids_of, task_specs
-from tutti.tasks.kinds.entities import types_of
+from tutti.tasks.kinds.entities import UNKNOWN, sure_parts, types_of
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
@@ -62,6 +62,7 @@ class Example:
     cells: Callable[[np.random.Generator, int], list[list[str]]]
     layout: str = "table"
     choices: Callable[[np.random.Generator], list[str]] | None = None
+    worse: bool = False
 
 
 def classes(rng: np.random.Generator, rows: int) -> list[list[str]]:
@@ -103,6 +104,16 @@ def tags(rng: np.random.Generator, rows: int) -> list[list[str]]:
     return [[marked[each]] for each in rng.integers(len(marked), size=rows)]
 
 
+def one_span(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    """Of rows of three words; in one of five there is no answer."""
+    marked = ("O O O", "B-answer I-answer O", "O B-answer O", "O O B-answer", "B-answer O O")
+    return [[marked[each]] for each in rng.integers(len(marked), size=rows)]
+
+
+def plain_tags(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    return [[" ".join(rng.choice(["DET", "NOUN", "VERB"], 3))] for _ in range(rows)]
+
+
 def answers(rng: np.random.Generator, rows: int) -> list[list[str]]:
     """Places from 0; every row has two candidates at least, see ``some_candidates``."""
     return [[str(each)] for each in rng.integers(2, size=rows)]
@@ -126,7 +137,10 @@ EXAMPLES = {
     "values by correlation": Example(
         ("valence", "arousal"), "metric: pearson\n    columns: {values: [valence, arousal]}", numbers
     ),
+    "preference": Example((), "columns: {better: text, worse: other}", lambda rng, rows: [[]] * rows, worse=True),
     "tokens": Example(("tags",), "metric: entity_f1", tags, "tokens"),
+    "span": Example(("tags",), "spans: one", one_span, "tokens"),
+    "tags": Example(("tags",), "spans: none", plain_tags, "tokens"),
     "text": Example(("label",), "metric: rouge_l\n    columns: {text: text, label: label}", texts, "instructions"),
 }
 PROBABILITIES = {
@@ -156,10 +170,10 @@ def write_table(path: Path, example: Example, part: str, labels: list[list[str]]
     rng = np.random.default_rng(len(part))
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        names = ("one", "two", "three", "four") if example.choices else ()
+        names = ("one", "two", "three", "four") if example.choices else ("other",) if example.worse else ()
         writer.writerow(["id", "text", *names, *(example.columns if labels else ())])
         for row in range(rows):
-            own = example.choices(rng) if example.choices else ()
+            own = example.choices(rng) if example.choices else [f"other {part} {row}"] if example.worse else ()
             writer.writerow([f"{part}{row}", f"text {part} {row}", *own, *(labels[row] if labels else ())])
 
 
@@ -175,6 +189,8 @@ def noisy(kind: str, truth: np.ndarray, outputs: int, rng: np.random.Generator) 
     """Outputs that are right more often than not."""
     if kind == "text":
         return np.where(rng.random(len(truth)) < 0.3, rng.permutation(truth), truth)
+    if kind == "preference":
+        return rng.normal([1, 0], size=(len(truth), 2)).astype(np.float32)
     if kind in ("value", "values"):
         return (np.nan_to_num(truth) + rng.normal(0, 0.6, truth.shape)).astype(np.float32)
     if kind == "labels":
@@ -197,7 +213,7 @@ def make(folder: Path, example: Example, more: str = "") -> Study:
     for part, rows in ROWS.items():
         write_table(folder / f"{part}.csv", example, part, labels[part] if part == "train" else None, rows)
     answers = folder / "answers.csv"
-    if example.layout == "tokens":
+    if example.layout == "tokens" or example.worse:
         write_table(answers, example, "test", labels["test"], ROWS["test"])
     else:
         write_answers(answers, example.columns, labels["test"])
@@ -312,8 +328,16 @@ def test_a_submission_has_a_row_per_test_row_and_the_columns_of_its_kind(study_o
     assert study.task.kind_name == example.split()[0]
     card = ensemble(study)
     header, *rows = submitted(study)
-    assert header == ["id", *(study.task.names if study.task.kind_name in ("labels", "values") else ("label",))]
+    assert header == [
+        "id",
+        *(study.task.names if study.task.kind_name in ("labels", "values", "preference") else ("label",)),
+    ]
     assert [row[0] for row in rows] == [f"test{row}" for row in range(ROWS["test"])]
+    if study.task.kind.spans == "one":
+        pieces = {piece for row in range(ROWS["test"]) for piece in (f"text test {row}", f"test {row}", str(row), "")}
+        assert {cell for row in rows for cell in row[1:]} <= pieces | {"text", "test", "text test"}
+        assert json.loads((tmp_path / "out" / "t.answers.json").read_text()) == dict(rows)
+        return
     if study.task.kind.sequential:
         rows = [[row[0], *row[1].split(" ")] for row in rows]
     allowed = {"labels": {"0", "1"}, "choice": {"0", "1", "2", "3"}}.get(study.task.kind_name, {*study.task.names})
@@ -462,6 +486,25 @@ def pseudo(study: Study, labelling: PseudoLabels):
     )
 
 
+@pytest.mark.parametrize("kind", ["tokens", "span", "tags"])
+def test_parts_that_are_sure_enough_are_pseudo_labels_and_others_are_unknown(study_of, kind):
+    study = study_of(kind)
+    labelling = PseudoLabels(select="parts", threshold=0.7, max_drift=None)
+    (task,) = pseudo(study, labelling).tasks
+    back = trained_on(study, task.file, "hard")
+    members = [member.key for member in task.members]
+    mean = np.mean([study.bank.predictions(key, "t", "unlabeled").outputs for key in members], axis=0)
+    decision = thresholds_of_the_vote(study) if study.task.kind.tuned_alone else None
+    whole = study.task.kind.decide(mean.astype(np.float32), decision)
+    kept = sure_parts(mean, whole, 0.7, marks=kind != "tags")
+    chosen = (kept > 0 if kind != "tags" else kept >= 0).any(axis=1)
+    assert 0 < chosen.sum() == task.labelled
+    np.testing.assert_array_equal(back.labels, kept[chosen])
+    assert (kept == UNKNOWN).any()
+    with pytest.raises(StudyError, match=r"select must be of tasks with tags alone: t has none; got parts"):
+        pseudo(study_of("classes"), labelling)
+
+
 @dataclass(frozen=True)
 class Back:
     """Rows of extra_train as the next study trains on them."""
@@ -505,6 +548,10 @@ def test_new_rows_are_predicted_with_the_columns_of_their_kind(study_of, example
     table = TaskVote(study.task, {0: (0,)}).table(["a"] * len(outputs), [outputs], texts=texts)
     names, kind = study.task.names, study.task.kind_name
     decided = "labels" if kind == "labels" else "label"
+    if study.task.kind.spans in ("one", "none"):
+        more = {"one": ["answer", "tags", "entities"], "none": ["tags"]}[study.task.kind.spans]
+        assert table.column_names == ["id", *more, "confidence"]
+        return
     if kind == "tokens":
         assert table.column_names == ["id", "tags", "entities", "confidence"]
         found = zip(table["tags"].to_pylist(), map(json.loads, table["entities"].to_pylist()), strict=True)
@@ -515,7 +562,7 @@ def test_new_rows_are_predicted_with_the_columns_of_their_kind(study_of, example
         assert table.column_names == ["id", "text", "agreement"]
         assert table["text"].to_pylist() == outputs.tolist()
         return
-    columns = [decided, "confidence", *(f"p_{name}" for name in names)] if kind not in ("value", "values") else names
+    columns = [decided, "confidence", *(f"p_{name}" for name in names)] if study.task.kind.probabilistic else names
     assert table.column_names == ["id", *(columns or ("value",))]
     if kind == "labels":
         first = [name for name, given in zip(names, outputs[0] >= 0.5, strict=True) if given]
@@ -538,7 +585,9 @@ def test_the_report_s_part_on_an_ensemble_is_made(study_of, example):
     )
     part = section.tasks[0]
     assert part.picture in section.pictures
-    names = types_of(study.task.names) if study.task.kind.sequential else study.task.names
+    names = study.task.names
+    if study.task.kind.spans in ("many", "one"):
+        names = types_of(names)
     assert [each.label for each in part.classes] == [*names] * study.task.kind.probabilistic
     if study.task.kind.sequential:
         row = part.disputed[0]

@@ -76,7 +76,7 @@ def test_a_new_task_or_source_is_refused(make_spec: MakeSpec, run_preparation: A
     spec = make_spec(train=TRAIN)
     run_preparation(spec)
     with pytest.raises(StudyError, match=r"task A must have the sources it was prepared from; got .* which is new"):
-        run_preparation(make_spec(train=TRAIN, test=[("0", "a")]))
+        run_preparation(make_spec(train=TRAIN, unlabeled=[("0", "a")]))
     with pytest.raises(StudyError, match="task B must have the sources it was prepared from"):
         run_preparation(spec, make_spec("B", train=TRAIN))
 

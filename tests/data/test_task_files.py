@@ -10,6 +10,7 @@ from tutti.config.study import StudyConfig
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.errors import TaskFileError
+from tutti.orchestration.worker.folds import trained_in
 from tutti.tasks.build import task_specs
 
 WORDS = {"0": "calm", "1": "glad"}
@@ -84,3 +85,19 @@ def test_a_test_set_that_is_added_later_is_prepared_beside_what_there_is(files):
     later = prepared(files, train="a.tsv", test={"test": "round1.tsv", "B": "round2.tsv"})
     assert later.ids("t", "test-B").tolist() == first.ids("t", "test").tolist()
     assert (files / "data" / "t" / "train.parquet").read_bytes() == train
+
+
+def test_extra_rows_of_one_fold_train_there_alone_and_not_where_their_texts_are_judged(files):
+    rows = {fold: lines("a", 20).splitlines() for fold in (0, 1)}
+    for fold, own in rows.items():
+        (files / f"soft{fold}.tsv").write_text("\n".join([*own, "u\tof the pool\t1"]) + "\n")
+    extra = [{"path": str(files / f"soft{fold}.tsv"), "fold": fold} for fold in rows]
+    keys = {"layout": "competition", "train": str(files / "a.tsv"), "extra_train": extra}
+    config = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"t": keys}})
+    found = prepare(task_specs(config.tasks), validation=None, folds=2, seed=0, folder=files / "folds")
+    folds, texts = found.folds("t"), found.rows("t", "train")["text"]
+    judged = {fold: {*texts[folds == fold]} for fold in (0, 1)}
+    for fold in (0, 1):
+        trained = trained_in(folds, fold)
+        assert not judged[fold] & {*texts[trained]}
+        assert sorted(texts[trained & (folds < -1)]) == sorted([*judged[1 - fold], "of the pool"])

@@ -26,7 +26,7 @@ from tutti.orchestration.after.rounds import (
 from tutti.orchestration.before.kept_backbone import keep_backbone
 from tutti.records import TrialRecord, TrialState
 
-LABELS = {"mood": ExtraTrain(path=Path("/labels/mood.soft.parquet"), labels="soft")}
+LABELS = {"mood": [ExtraTrain(path=Path("/labels/mood.soft.parquet"), labels="soft")]}
 
 
 def study(**changes) -> StudyConfig:

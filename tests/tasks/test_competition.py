@@ -134,16 +134,21 @@ def test_a_line_with_too_few_columns_is_named_with_what_was_expected(write: Writ
     ]
 
 
-def test_empty_texts_labels_and_repeated_ids_are_all_reported_at_once(write: Write) -> None:
+def test_empty_texts_and_labels_are_all_reported_at_once(write: Write) -> None:
     with pytest.raises(TaskFileError) as caught:
         rows_of(write("0\t \t1\n1\tb\t\n1\tc\t1\n"))
     places = [(fault.what.rsplit(", ")[-1], fault.rule) for fault in caught.value.faults]
     assert places == [
         ("line 1", "have a text that is not empty"),
         ("line 2", "have a label that is not empty"),
-        ("line 3", "have an id of its own"),
     ]
-    assert caught.value.faults[2].got == "'1', which line 2 has already"
+
+
+def test_ids_of_rows_to_predict_are_their_own_and_those_of_labelled_rows_are_made_so(write: Write) -> None:
+    with pytest.raises(TaskFileError) as caught:
+        rows_of(write("1\tb\n1\tc\n"), labelled=False)
+    assert caught.value.faults[0].got == "'1', which line 1 has already"
+    assert rows_of(write("1\tb\tx\n1\tc\ty\n\td\tx\n")) == [["1", "b", "x"], ["1#2", "c", "y"], ["row 2", "d", "x"]]
 
 
 def test_labels_that_are_no_numbers_are_told_with_the_other_faults(write: Write) -> None:

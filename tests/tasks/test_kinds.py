@@ -26,9 +26,13 @@ NAMES = {
     "labels": ("joy", "love, deep", "怒"),
     "value": (),
     "values": ("valence", "arousal"),
+    "preference": ("better", "worse"),
     "text": (),
     "tokens": ("O", "B-a", "I-a"),
+    "span": ("O", "B-a", "I-a"),
+    "tags": ("DET", "NOUN", "VERB"),
 }
+NUMBERS = ("value", "values", "preference")
 PROBABILISTIC = [name for name, kind in KINDS.items() if kind.probabilistic]
 floats = st.floats(-1e6, 1e6, width=32)
 
@@ -43,12 +47,14 @@ def outputs_of(kind: str, rows: int = 6, *, members: int | None = None, seed: in
         return rng.choice(np.array(["a", "b c", "d e f"], dtype=object), size=shape)
     if kind == "labels":
         return rng.random(shape, dtype=np.float32)
-    if kind in ("value", "values"):
+    if kind in NUMBERS:
         return rng.normal(size=shape).astype(np.float32)
     return rng.dirichlet([1, 1, 1], shape[:-1]).astype(np.float32)
 
 
 def labels_of(kind: str, rows: int = 6, *, seed: int = 1) -> np.ndarray:
+    if kind == "preference":
+        return np.zeros(rows, dtype=np.int64)
     decided = KINDS[kind].decide(outputs_of(kind, rows, seed=seed))
     numbers = not (KINDS[kind].exclusive or KINDS[kind].generative or KINDS[kind].sequential)
     labels = decided.astype(np.float32) if numbers else decided
@@ -72,10 +78,11 @@ def test_outputs_and_labels_of_the_kind_s_shape_have_no_fault(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_decisions_have_the_shape_of_labels_with_members_in_front(kind):
     own = KINDS[kind]
-    assert own.decide(outputs_of(kind)).shape == labels_of(kind).shape
+    shape = (6, 2) if own.comparative else labels_of(kind).shape
+    assert own.decide(outputs_of(kind)).shape == shape
     votes = outputs_of(kind, members=4)
     decided = own.decide(votes)
-    assert decided.shape == (4, *labels_of(kind).shape)
+    assert decided.shape == (4, *shape)
     assert np.array_equal(decided[2], own.decide(votes[2]))
 
 
@@ -84,7 +91,7 @@ def test_members_differ_by_nothing_from_themselves_and_by_more_from_others(kind)
     own, votes = KINDS[kind], outputs_of(kind, 50, members=2)
     one, other = own.decide(votes)
     assert own.difference(one, one) == pytest.approx(0, abs=1e-6)
-    assert 0 < own.difference(one, other) <= (2 if kind in ("value", "values") else 1)
+    assert 0 < own.difference(one, other) <= (2 if kind in NUMBERS else 1)
     disagreement = own.disagreement(votes)
     assert disagreement.shape == (50,)
     assert (disagreement > 0).any()
@@ -133,7 +140,7 @@ def test_rows_can_be_dealt_by_strata(kind):
     assert indicators.shape[0] == 40
     assert set(np.unique(indicators)) <= {0, 1}
     counted = own.counted_strata(labels)
-    assert (counted is None) == (kind in ("value", "values", "text", "tokens"))
+    assert (counted is None) == (kind in (*NUMBERS, "text", "tokens", "span", "tags"))
 
 
 # What files have

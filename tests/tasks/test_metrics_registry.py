@@ -39,13 +39,15 @@ def test_the_best_and_the_worst_score_are_those_of_the_facts(name: str) -> None:
     if kind in ("value", "values"):
         labels = np.arange(rows * 2.0).reshape(rows, 2) if kind == "values" else np.arange(rows * 1.0)
         worst = -labels
+    elif kind == "preference":
+        labels, worst = np.zeros(rows, dtype=np.int64), np.tile([0.0, 1.0], (rows, 1))
     elif kind == "tokens":
         count, labels = 5, repaired(np.arange(rows * 7).reshape(rows, 7) % 5)
         worst = np.where(labels > 0, 0, 1)
     else:
         labels = np.arange(rows) % count if kind != "labels" else (np.arange(rows * 3).reshape(rows, 3) % 2) * 1.0
         worst = (labels + 1) % count if kind != "labels" else 1 - labels
-    perfect = labels
+    perfect = labels if kind != "preference" else -worst
     if metric.needs == "probabilities" and kind == "classes":
         perfect, worst = np.eye(count)[labels], np.eye(count)[worst]
     best = metric.score(labels, perfect, outputs=count)

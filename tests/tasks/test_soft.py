@@ -58,7 +58,6 @@ def test_a_file_that_others_wrote_with_doubles_is_read(tmp_path: Path) -> None:
             {"probabilities": [dict.fromkeys("abcdefghijkl", 0.5)] * 2},
             r"row 1 .*; got (0\.5, ){10}\.\.\.; correct the row",
         ),
-        ({"id": ["0", "0"]}, "row 2 must have an id of its own"),
         ({"text": ["x", None]}, "row 2 must have a text that is not empty"),
         ({"text": [1.5, float("nan")]}, "row 2 must have a text that is not empty"),
         ({"text": [b"x", b"y"]}, "must have texts or numbers in 'text'; got a column of the type binary"),

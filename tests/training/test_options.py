@@ -370,7 +370,7 @@ def test_a_name_of_the_qlora_script_or_of_an_older_trainer_leads_to_its_key(name
         ("task_name", "set tasks in the study file instead"),
         ("dataset", "set tasks in the study file instead"),
         ("train_file", "set tasks.NAME.train in the study file instead"),
-        ("max_train_samples", "remove it"),
+        ("max_train_samples", "set tasks.NAME.max_train_samples in the study file instead"),
         ("pad_to_max_length", "remove it"),
     ],
 )

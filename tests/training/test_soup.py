@@ -301,6 +301,24 @@ def test_without_folds_a_soup_is_chosen_and_not_judged(save: Save, part: Encoded
     assert make_soup({"t": save("t")}, part, tmp_path / "soup").held_out is None
 
 
+def test_of_trials_with_folds_each_folds_models_are_mixed_and_predict_the_rows_of_their_fold(save, part, tmp_path):
+    weights = {key: [save(f"{key}-{fold}", seed=seed + fold) for fold in (0, 1)] for key, seed in (("a", 1), ("b", 5))}
+    of_rows = {"news": np.arange(len(part.ids)) % 2}
+    given = {"parts": lambda limit: {"news": part}, "folds": None, "training": {}, "threads": 1}
+    greedy_soup(["a", "b"], weights=weights, folder=tmp_path / "soup", fold_of_rows=of_rows, **given)
+    assert sorted(path.name for path in (tmp_path / "soup").iterdir()) == ["fold-0", "fold-1"]
+    evaluator = _SoupEvaluator(weights, given["parts"], tmp_path / "tried", {}, of_rows)
+    together = evaluator.outputs(["a", "b"])["news"]
+    for fold in (0, 1):
+        write_mean(tmp_path / f"mean-{fold}", [weights["a"][fold], weights["b"][fold]], key="soup")
+        model, _ = load_checkpoint(tmp_path / f"mean-{fold}")
+        own = predict(model, part, task="news", batch_size=64, device=torch.device("cpu"))
+        rows = of_rows["news"] == fold
+        apart = np.abs(together - own).mean(axis=1)
+        assert apart[rows].max() < 0.003  # it may be bfloat16
+        assert apart[~rows].mean() > 0.003
+
+
 def test_checkpoints_of_another_shape_are_not_mixed(save: Save, tmp_path: Path) -> None:
     folders = {
         "plain": save("plain"),
@@ -309,7 +327,7 @@ def test_checkpoints_of_another_shape_are_not_mixed(save: Save, tmp_path: Path) 
         "long": save("long", max_length=32),
         "alike": save("alike", seed=2),
     }
-    assert list(averageable(folders)) == ["plain", "alike"]
+    assert list(averageable({key: [folder] for key, folder in folders.items()})) == ["plain", "alike"]
     assert shape_of(folders["plain"]) == shape_of(folders["alike"])
 
 

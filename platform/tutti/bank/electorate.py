@@ -57,17 +57,20 @@ class Electorate:
     Args:
         banks: banks by study name; ties in a ranking go to the first study.
         only: keys of the checkpoints that may vote, by study name; all of a study that is not named.
+        guests: whether predictions vote that are no trial's.
     """
 
-    def __init__(self, banks: Mapping[str, Bank], *, only: Mapping[str, Collection[str]] | None = None) -> None:
-        self._banks, self._only = dict(banks), dict(only or {})
+    def __init__(
+        self, banks: Mapping[str, Bank], *, only: Mapping[str, Collection[str]] | None = None, guests: bool = True
+    ) -> None:
+        self._banks, self._only, self._guests = dict(banks), dict(only or {}), guests
 
     def records(self) -> list[CheckpointRecord]:
         return [
             dataclasses.replace(record, key=self._key(study, record.key))
             for study, bank in self._banks.items()
             for record in bank.records()
-            if record.key in self._only.get(study, (record.key,))
+            if record.key in self._only.get(study, (record.key,)) and (self._guests or record.source is None)
         ]
 
     def parts(self, key: str) -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from tutti import __version__
-from tutti.cli import backbone, demo, export, jobs, leaderboard, new, study, tune
+from tutti.cli import backbone, demo, export, guests, jobs, leaderboard, new, study, tune
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.errors import Fault, TuttiError
 from tutti.launchers import forget_launcher
@@ -72,12 +72,16 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "backbone new": (backbone.new, new_backbone),
     "backbone pretrain": (backbone.pretrain, Study.pretrain),
     "backbone probe": (backbone.probe, Study.probe),
+    "second": (guests.second, Study.second),
+    "bank import": (guests.import_, Study.import_predictions),
+    "bank export": (guests.export, Study.export_predictions),
     "leaderboard add": (leaderboard.add, Study.add_public_score),
     "leaderboard show": (leaderboard.show, Study.leaderboard),
     "leaderboard choose": (leaderboard.choose, Study.choose_submissions),
 }
 groups = {
     "backbone": typer.Typer(help="Make backbones, and try them.", no_args_is_help=True),
+    "bank": typer.Typer(help="Takes predictions from elsewhere, and gives away the study's.", no_args_is_help=True),
     "leaderboard": typer.Typer(
         help="Keeps what a competition's leaderboard said of submissions.", no_args_is_help=True
     ),

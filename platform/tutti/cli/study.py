@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ from tutti.records import best_trial
 from tutti.search.objectives import pareto_front
 from tutti.workflows.console import console, program
 from tutti.workflows.progress import best_so_far, failures, outcome_table, summary
-from tutti.workflows.shown import show_card, show_pseudo_labels, show_soup
+from tutti.workflows.shown import show_card, show_guest, show_pseudo_labels, show_soup
 from tutti.workflows.study import open_study
 from tutti.workflows.vote import Vote
 
@@ -47,10 +47,13 @@ def trials(
             del document["last_task_scores"]  # with folds, what a trial that ends otherwise is told by
         if len(objectives) > 1:
             documents = [document | {"front": document["key"] in front} for document in documents]
+        documents += [dataclasses.asdict(guest) | {"state": "guest"} for guest in opened.guests()]
         typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))
         return
     best = best_so_far(records) if opened.is_running else best_trial(records)
     console.print(outcome_table(config, records, best=best))
+    for guest in opened.guests():
+        show_guest(console, guest)
     if len(objectives) > 1:
         console.print(f"Pareto front (*) of {', '.join(objectives)}: {', '.join(front) or 'none yet'}")
     for line in failures(records):
@@ -112,7 +115,15 @@ def _write(vote: Vote, out: Path | None) -> None:
         console.print(f"wrote {file}")
 
 
-def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, out: Out = None) -> None:
+def pseudo_label(
+    study: Study,
+    recipe: RecipeName = None,
+    others: With = None,
+    out: Out = None,
+    by_fold: Annotated[
+        bool, typer.Option("--by-fold", help="For a student of the same folds: of each fold by its own models.")
+    ] = False,
+) -> None:
     """Labels the unlabelled rows that the recipe chooses: one file per task, in the task's own training layout.
 
     The next study's `extra_train:` takes each file. How often labels are right is estimated by class. Exit code 1 where
@@ -120,10 +131,17 @@ def pseudo_label(study: Study, recipe: RecipeName = None, others: With = None, o
 
     Example: `tutti pseudo-label tnews_round --recipe examples/recipes/tnews_round.yaml`
     """
-    labels = open_study(study).pseudo_labels(recipe, others=others or ())
-    report = labels.write(out)
-    show_pseudo_labels(console, report, labels.folder)
-    if not report.files:
+    opened = open_study(study)
+    if by_fold:
+        found = opened.pseudo_labels_by_fold(recipe, others=others or ())
+    else:
+        found = [opened.pseudo_labels(recipe, others=others or ())]
+    files = 0
+    for labels in found:
+        report = labels.write(out / labels.folder.name if out and by_fold else out)
+        show_pseudo_labels(console, report, labels.folder)
+        files += len(report.files)
+    if not files:
         raise typer.Exit(1)
 
 
@@ -158,6 +176,9 @@ def predict(
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", metavar="DIR", help="One checkpoint alone, such as a soup.")
     ] = None,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="With the members that `tutti refit` trained on all rows.")
+    ] = False,
 ) -> None:
     """Predicts new rows with the members of an ensemble: id, label, confidence and each class's probability, in order.
 
@@ -171,7 +192,7 @@ def predict(
     """
     later = [*(inputs or ()), *(more or ())]
     if checkpoint:
-        check_left_out({"--recipe": recipe, "--with": others}, beside="--checkpoint")
+        check_left_out({"--recipe": recipe, "--with": others, "--refit": refit}, beside="--checkpoint")
     if later:
         check_left_out({"--input": file, "--task": task, "--checkpoint": checkpoint}, beside="--inputs")
     else:
@@ -180,12 +201,13 @@ def predict(
         raise StudyError(Fault("--out", "name what is written", "none", "add --out " + ("DIR" if later else "FILE")))
     if out is not None and not (file or later):
         raise StudyError(Fault("--out", "be given with rows to predict", "none", "add --input or --inputs"))
+    given: dict[str, Any] = {"recipe": recipe, "others": others or (), "refit": refit}
     with interruptible(lambda _: "Interrupted; run the same command again to continue."):
         opened = open_study(study)
         if file and out:
-            opened.predict(file, out, task=task, recipe=recipe, others=others or (), checkpoint=checkpoint)
+            opened.predict(file, out, task=task, checkpoint=checkpoint, **given)
         elif out:
-            vote = opened.predict_tests(later, recipe=recipe, others=others or (), submission=submission or ())
+            vote = opened.predict_tests(later, submission=submission or (), **given)
             _write(vote, out)
         else:
             for key, sets in opened.fill_bank(recipe).items():

@@ -5,7 +5,7 @@ All of them read the raw mapping, so that their faults are reported together wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tutti.config.metric_facts import FACTS, KIND_WORDS, kind_fault, kind_of, kinds_of
@@ -57,8 +57,17 @@ def fold_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
     """A fault for each key that holds out validation rows although folds do so already."""
     split = section(raw, "split")
     key_of_folds = next((key for key in ("fold_column", "folds") if split.get(key) is not None), None)
-    if key_of_folds is None:
-        return []
+    folds = split.get("folds")
+    if key_of_folds is None or isinstance(folds, int):
+        wrong = [
+            Fault(what(f"tasks.{name}.extra_train.{index}.fold"), rule, show(fold), "correct it, or take it out")
+            for name, task in tasks_of(raw).items()
+            for index, fold in _folds_of_extra(task)
+            if not (isinstance(folds, int) and 0 <= fold < folds)
+            for rule in [f"be one of the {folds} folds, from 0" if folds else "be left out without split.folds"]
+        ]
+        if wrong or key_of_folds is None:
+            return wrong
     holdouts = {"split.validation": split.get("validation")}
     holdouts |= {f"tasks.{name}.validation": task.get("validation") for name, task in tasks_of(raw).items()}
     return [
@@ -71,6 +80,14 @@ def fold_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
         for key, value in holdouts.items()
         if value is not None
     ]
+
+
+def _folds_of_extra(task: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    extra = task.get("extra_train")
+    for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ()):
+        fold = entry.get("fold") if isinstance(entry, dict) else None
+        if isinstance(fold, int):
+            yield index, fold
 
 
 def split_column_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
@@ -107,11 +124,12 @@ def objective_weight_faults(raw: Mapping[str, Any], *, what: Callable[[str], str
 
 def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault for each task whose metric does not fit what its labels are, or whose keys name two sorts of them."""
-    faults = []
+    faults: list[Fault] = []
     for name, task in tasks_of(raw).items():
         kind, metric, columns = kind_of(task), metric_of(task), task.get("columns")
         columns = columns if isinstance(columns, dict) else {}
-        sorts = [key for key in ("labels", "values", "choices") if columns.get(key)] + ["ordered"] * bool(
+        faults += _pair_faults(name, task, columns, what)
+        sorts = [key for key in ("labels", "values", "choices", "better") if columns.get(key)] + ["ordered"] * bool(
             task.get("ordered")
         )
         if len(sorts) > 1:
@@ -130,13 +148,34 @@ def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
     return faults
 
 
+def _pair_faults(
+    name: str, task: Mapping[str, Any], columns: Mapping[str, Any], what: Callable[[str], str]
+) -> Iterator[Fault]:
+    """Faults of the columns of pairs of which one text is better."""
+    if not {"better", "worse", "prompt"} & {key for key, column in columns.items() if column}:
+        return
+    for key in ("better", "worse"):
+        if not columns.get(key):
+            rule = "be named beside " + ("prompt" if columns.get("prompt") else "better" if key == "worse" else "worse")
+            yield Fault(what(f"tasks.{name}.columns.{key}"), rule, "none", "name the column of that text")
+    for key in ("template", "template_b"):
+        if task.get(key):
+            rule, remedy = "be left out with pairs of which one text is better", "name columns.better, worse and prompt"
+            yield Fault(what(f"tasks.{name}.{key}"), rule, show(task[key]), remedy)
+    if columns.get("text_b"):
+        rule, remedy = "be left out with pairs of which one text is better", "name what stands before both as `prompt`"
+        yield Fault(what(f"tasks.{name}.columns.text_b"), rule, show(columns["text_b"]), remedy)
+
+
 def packing_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
-    """A fault where rows with candidates, which are several inputs, are to be packed."""
-    tasks = [name for name, task in tasks_of(raw).items() if kind_of(task) == "choice"]
+    """A fault where rows with candidates or texts to compare, which are several inputs, are to be packed."""
+    tasks = [name for name, task in tasks_of(raw).items() if kind_of(task) in ("choice", "preference")]
     space = section(raw, "search_space").get("batching")
     choices = space.get("choices") if isinstance(space, dict) else None
     set_to = {"training.batching": [section(raw, "training").get("batching")], "search_space.batching": choices}
-    rule = f"not be packed beside candidates, each of which is an input by itself: {', '.join(tasks)}"
+    rule = (
+        f"not be packed beside candidates or texts to compare, each of which is an input by itself: {', '.join(tasks)}"
+    )
     return [
         Fault(what(key), rule, "packed", "take it out: rows are then padded")
         for key, values in set_to.items()

@@ -186,6 +186,10 @@ class StudyFolder:
         return self.path / "rounds"
 
     @property
+    def refits(self) -> Path:
+        return self.path / "refits"
+
+    @property
     def soups(self) -> Path:
         return self.path / "soups"
 

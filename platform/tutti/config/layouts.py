@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args
 
+from tutti.config.columns import Columns
 from tutti.config.metric_facts import kind_of, kinds_of, needs_texts
 from tutti.config.raw import metric_of, tasks_of
-from tutti.config.study import INSTRUCTION_COLUMNS, Columns, GlueKind, LayoutName, TaskConfig
+from tutti.config.study import INSTRUCTION_COLUMNS, GlueKind, LayoutName, TaskConfig
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
 
@@ -32,6 +33,7 @@ _ONLY: dict[str, tuple[LayoutName, ...]] = {
     "dataset": ("hub", "instructions", "tokens"),
     "subset": ("hub", "instructions", "tokens"),
     "unit": ("tokens",),
+    "spans": ("tokens",),
     "cleaning.emoji": _UNTAGGED,
     "cleaning.emoticons": _UNTAGGED,
     "cleaning.brackets": _UNTAGGED,
@@ -109,14 +111,14 @@ def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str])
     return [
         Fault(
             what(f"tasks.{name}.extra_train.{index}.labels"),
-            "be hard in a task whose labels are numbers, texts or tags",
+            "be hard in a task whose labels are numbers, texts, tags or pairs",
             "soft",
             "take it out",
         )
         for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ())
         if isinstance(entry, dict)
         and entry.get("labels") == "soft"
-        and kind_of(task) in ("value", "values", "text", "tokens")
+        and kind_of(task) in ("value", "values", "preference", "text", "tokens", "span", "tags")
     ]
 
 

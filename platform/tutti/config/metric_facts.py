@@ -12,7 +12,9 @@ from typing import Any, Literal, get_args
 
 from tutti.errors import Fault, nearest
 
-KindName = Literal["classes", "ordered", "choice", "labels", "value", "values", "text", "tokens"]
+KindName = Literal[
+    "classes", "ordered", "choice", "labels", "value", "values", "preference", "text", "tokens", "span", "tags"
+]
 Needs = Literal["decisions", "probabilities", "values", "texts", "likelihood"]
 
 KIND_WORDS: Mapping[str, str] = {
@@ -22,8 +24,11 @@ KIND_WORDS: Mapping[str, str] = {
     "labels": "several labels per row",
     "value": "one number per row",
     "values": "several numbers per row",
+    "preference": "pairs of which one text is better",
     "text": "a text per row",
     "tokens": "entities",
+    "span": "one span per row",
+    "tags": "a tag per word",
 }
 _CLASSES: tuple[KindName, ...] = ("classes", "ordered")
 _NAMED: tuple[KindName, ...] = ("classes", "ordered", "labels")
@@ -124,6 +129,7 @@ def _table() -> tuple[Facts, ...]:
         replace(error, name="mae"),
         Facts(name="neg_mse", needs="values", kinds=_NUMBERS, lowest=None, highest=0),
         replace(error, name="mcrmse", kinds=("values",), function="rmse"),  # the mean over columns, as of all of values
+        Facts(name="pairwise_accuracy", needs="values", kinds=("preference",)),
         Facts(name="perplexity", needs="likelihood", kinds=("text",), higher_is_better=False, lowest=1, highest=None),
         written,
         *(
@@ -146,8 +152,10 @@ def _of_tags() -> Iterator[Facts]:
     for name in ("tag", "token"):
         for beta in ("1", "5"):
             yield replace(tagged, name=f"{name}_f{beta}", function=f"{name}_f_score", options={"beta": float(beta)})
-    for name in ("token_jaccard", "token_row_f1", "entity_exact_match", "tag_accuracy"):
-        yield replace(tagged, name=name)
+    for name in ("token_jaccard", "token_row_f1", "entity_exact_match"):
+        yield replace(tagged, name=name, kinds=("tokens", "span"))
+    yield replace(tagged, name="tag_accuracy", kinds=("tokens", "tags"))
+    yield replace(tagged, name="tag_macro_f1", kinds=("tags",))
 
 
 FACTS: Mapping[str, Facts] = {facts.name: facts for facts in _table()}
@@ -171,16 +179,25 @@ _OTHER_NAMES: Mapping[str, str] = {
     "mean_reciprocal_rank": "mrr",
     "mean_absolute_error": "mae",
     "mse": "neg_mse",
+    "pair_accuracy": "pairwise_accuracy",
+    "pairwise_acc": "pairwise_accuracy",
     "pr_auc": "average_precision",
     "qwk": "quadratic_kappa",
 }  # names under which others know a metric; suggested, but not accepted
 
 
-_BY_LAYOUT: Mapping[str, tuple[KindName, str]] = {
-    "instructions": ("text", "perplexity"),
-    "tokens": ("tokens", "entity_f1"),
+_BY_LAYOUT: Mapping[tuple[str, str], tuple[KindName, str]] = {
+    ("instructions", "None"): ("text", "perplexity"),
+    ("tokens", "None"): ("tokens", "entity_f1"),
+    ("tokens", "many"): ("tokens", "entity_f1"),
+    ("tokens", "one"): ("span", "token_row_f1"),
+    ("tokens", "none"): ("tags", "tag_accuracy"),
 }
-"""Of layouts whose tasks are all of one kind: that kind, and the default metric."""
+"""Of layouts that tell the kind of a task, with its key ``spans``: that kind, and the default metric."""
+
+
+def _by_layout(task: Mapping[str, Any]) -> tuple[KindName, str] | None:
+    return _BY_LAYOUT.get((str(task.get("layout")), str(task.get("spans"))))
 
 
 def names_for(kind: str) -> tuple[str, ...]:
@@ -191,7 +208,9 @@ def names_for(kind: str) -> tuple[str, ...]:
 def kinds_of(metric: Any) -> tuple[KindName, ...]:
     """The kinds of tasks that a metric of a raw study file fits, a name or a mapping; all for what is neither."""
     if isinstance(metric, Mapping):
-        by_need = dict.fromkeys(("decisions", "probabilities"), (*_RANKED, "tokens")) | {"values": _NUMBERS}
+        by_need = dict.fromkeys(("decisions", "probabilities"), (*_RANKED, "tokens", "span", "tags")) | {
+            "values": (*_NUMBERS, "preference")
+        }
         by_need |= {"texts": ("text",), "likelihood": ("text",)}
         return by_need.get(str(metric.get("needs")), get_args(KindName))
     known = FACTS.get(metric) if isinstance(metric, str) else None
@@ -202,10 +221,12 @@ def kind_of(task: Mapping[str, Any]) -> KindName:
     """The kind of a task of a raw study file, by its keys."""
     columns = task.get("columns")
     columns = columns if isinstance(columns, Mapping) else {}
-    if (layout := str(task.get("layout"))) in _BY_LAYOUT:
-        return _BY_LAYOUT[layout][0]
+    if told := _by_layout(task):
+        return told[0]
     if columns.get("choices"):
         return "choice"
+    if columns.get("better") or columns.get("worse"):
+        return "preference"
     if columns.get("labels") or columns.get("separator"):
         return "labels"
     if columns.get("values"):
@@ -218,14 +239,17 @@ def kind_of(task: Mapping[str, Any]) -> KindName:
 def default_metric(task: Mapping[str, Any]) -> str:
     """The metric of a task of a raw study file that names none."""
     columns = task.get("columns")
-    if isinstance(columns, Mapping) and columns.get("choices"):
+    columns = columns if isinstance(columns, Mapping) else {}
+    if columns.get("choices"):
         return "accuracy"
-    return _BY_LAYOUT.get(str(task.get("layout")), ("classes", "macro_f1"))[1]
+    if columns.get("better") or columns.get("worse"):
+        return "pairwise_accuracy"
+    return (_by_layout(task) or ("classes", "macro_f1"))[1]
 
 
 def needs_values(metric: Any) -> bool:
     """Whether a metric of a raw study file, a name or a mapping, is one that only numbers have."""
-    return not set(kinds_of(metric)) - set(_NUMBERS)
+    return not set(kinds_of(metric)) - {*_NUMBERS, "preference"}
 
 
 def needs_texts(metric: Any) -> bool:

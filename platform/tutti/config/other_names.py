@@ -30,6 +30,8 @@ _NAMES = {
     "label": "target labels label_column class y",
     "text": "sentence sentence1 text_column text_a",
     "text_b": "text_pair sentence2 text2",
+    "better": "chosen preferred winner more_toxic",
+    "worse": "rejected dispreferred loser less_toxic",
     "choices": "options candidates endings choice",
     "metric": "eval_metric scoring score metrics",
     "folds": "n_folds num_folds k_folds n_splits kfold cv",

@@ -22,7 +22,7 @@ class Members(Strict):
 
     ``filter`` is an MLflow search filter on tags and parameters, as in the search field above MLflow's table: only
     trials that it matches may vote. ``studies`` are further studies whose trials may vote too, by name, or by folder
-    relative to the current one.
+    relative to the current one. ``guests`` says whether predictions vote that are no trial's (``tutti bank import``).
     """
 
     top: Annotated[int, Field(ge=1)] | None = 5
@@ -31,6 +31,7 @@ class Members(Strict):
     diversity: Annotated[float, Field(ge=0, lt=1)] = 0.0
     filter: str | None = None
     studies: tuple[str, ...] = ()
+    guests: bool = True
 
 
 class PseudoLabels(Strict):
@@ -40,18 +41,22 @@ class PseudoLabels(Strict):
         select: ``threshold`` takes rows with at least the confidence ``threshold``; ``quantile`` takes the most
             confident ``share`` of each class (class-balanced self-training, Zou et al. 2018); ``prior`` takes the most
             confident rows of each class, in total ``share`` of the candidates with the class shares of the training
-            rows, or fewer if a class has fewer rows; ``all`` takes every row.
+            rows, or fewer if a class has fewer rows; ``all`` takes every row; ``parts``, of tags, takes single words
+            and spans with at least the confidence ``threshold``, the others of their rows being unknown.
         agreement: minimum share of members that predict the label themselves, for every ``select``.
         labels: ``hard`` for the most likely class, ``soft`` for the probabilities.
+        known_rows: whether rows whose texts trials have seen with a label are labelled too: soft labels of training
+            rows then teach a student what the teachers make of them (distillation), by fold if there are folds.
         max_drift: maximum absolute difference of a class's share among the labels from its share among the training
             rows; none for no limit.
     """
 
-    select: Literal["threshold", "quantile", "prior", "all"] = "threshold"
+    select: Literal["threshold", "quantile", "prior", "all", "parts"] = "threshold"
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.99
     share: Annotated[float, Field(gt=0, le=1)] = 0.5
     agreement: Annotated[float, Field(ge=0, le=1)] = 0.0
     labels: Literal["hard", "soft"] = "hard"
+    known_rows: bool = False
     max_drift: Annotated[float, Field(gt=0, le=1)] | None = 0.05
 
 

@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from tutti.config.cleaning import Cleaning
+from tutti.config.columns import Columns
 from tutti.config.metric_facts import FACTS, KindName, Needs, default_metric, kind_of, nearest_metric
 from tutti.config.search_facts import Sampler, Scheduler
 from tutti.config.space import Choice, SearchSpace
@@ -57,50 +58,7 @@ class ExtraTrain(Strict):
     path: Path
     weight: Annotated[float, Field(gt=0, le=1)] = 1.0  # of each row in the loss; rows of ``train`` have 1
     labels: Literal["hard", "soft"] = "hard"  # soft: a Parquet file with a probability for each class
-
-
-def _one_or_several(value: Any) -> str:
-    return "several" if isinstance(value, list | tuple) else "one"
-
-
-# Discriminated by hand: otherwise pydantic would report a fault for each member of the union.
-Labels = Annotated[
-    Annotated[str, Tag("one")] | Annotated[tuple[str, ...], Field(min_length=2), Tag("several")],
-    Discriminator(_one_or_several),
-]
-
-
-# What the labels of a task with candidates are: a candidate's letter, its place from 0 or from 1, or its text.
-AnswerForm = Literal["letter", "index", "number", "text"]
-
-
-class Columns(Strict):
-    """Column names of a table or hub data set. Without ``id``, the id is the zero-based row number."""
-
-    id: str | None = None
-    text: str = "text"
-    text_b: str | None = None
-    label: str = "label"
-    labels: Labels | None = None  # any of these: 0/1 columns, or one column with lists of labels
-    separator: str | None = None  # between the labels of a list; without one the list is one of JSON
-    values: tuple[str, ...] | None = None  # columns of numbers
-    choices: Labels | None = None  # a row's candidates: a column each, or one column of lists
-    answers: AnswerForm | None = None  # what labels say of candidates; by default what all rows of a file fit
-
-    @property
-    def columns_of_labels(self) -> tuple[str, ...]:
-        """The columns with one label or number each; empty where one column has all of a row."""
-        return self.values or (self.labels if isinstance(self.labels, tuple) else ())
-
-    @property
-    def columns_of_choices(self) -> tuple[str, ...]:
-        """The columns of candidates: one of lists, or several with one each; empty in tasks of another kind."""
-        return (self.choices,) if isinstance(self.choices, str) else self.choices or ()
-
-    @property
-    def label_column(self) -> str:
-        """The one column of labels, where there is one."""
-        return self.labels if isinstance(self.labels, str) else self.label
+    fold: Annotated[int, Field(ge=0)] | None = None  # trains in this fold alone, whose rows its labels know nothing of
 
 
 def _known_metric(name: str) -> str:
@@ -186,6 +144,7 @@ class TaskConfig(Strict):
     generate: bool | None = None  # instructions: write texts at each evaluation; by default where a metric needs them
     report_sets: dict[Name, ReportSet] = Field(default_factory=dict)  # instructions: questions to answer
     unit: Literal["word", "character"] | None = None  # tokens: what has a tag; by default as the training file has it
+    spans: Literal["many", "one", "none"] | None = None  # tokens: how many the tags of a row mark; many by default
     pair: bool = False  # competition: two texts per row
     max_rows: Annotated[int, Field(ge=2)] | None = None  # of every part, spread evenly over its file: for trial runs
     max_train_samples: Annotated[int, Field(ge=2)] | None = None  # the first rows of ``train`` alone

@@ -58,6 +58,8 @@ class TrainingOptions(Strict):
         ordered_head: what ordered classes learn: ``softmax`` (each class's probability), ``regression`` (one number,
             the class's place) or ``corn`` (arXiv 2111.08851: for each class, whether a row is above it).
         tag_head: what tags of words or characters learn: ``softmax``, each by itself, or ``crf``, a linear chain.
+        pair_loss: what pairs of a better and a worse text learn: ``logistic``, the log-odds of which is better, or
+            ``margin``, values that are 1 apart.
         word_pooling: which tokens stand for a word that has a tag: the ``first``, the ``last`` or their ``mean``; None
             for the first, and the last with a decoder.
         task_weights: factor of each task's loss; 1 for tasks that are not named.
@@ -134,6 +136,7 @@ class TrainingOptions(Strict):
     head_dropout_samples: Annotated[int, Field(ge=1)] = 1
     ordered_head: Literal["softmax", "regression", "corn"] = "softmax"
     tag_head: Literal["softmax", "crf"] = "softmax"
+    pair_loss: Literal["logistic", "margin"] = "logistic"
     word_pooling: Literal["first", "last", "mean"] | None = None
     task_weights: Weights = Field(default_factory=dict)
     loss_balancing: Literal["fixed", "uncertainty", "dynamic"] = "fixed"

@@ -1,4 +1,4 @@
-"""Encodes rows with candidates: one input for each, of which the context alone is cut."""
+"""Encodes rows of several inputs: candidates, of which the context alone is cut, and texts with values of their own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tutti.data.long_texts import WINDOWS, kept_of_first
-from tutti.data.special_tokens import BETWEEN, joins_pairs, separated
+from tutti.data.long_texts import WINDOWS, cut, kept_of_first
+from tutti.data.special_tokens import BETWEEN, joins_pairs, separated, separator
 from tutti.errors import Fault, TaskFileError
 from tutti.records import TextLimit
 from tutti.tasks.layouts.candidates import from_json
@@ -38,16 +38,7 @@ def encoded_choices(
     seconds = [f"{question} {each}".strip() for question, row in zip(questions, own, strict=True) for each in row]
     firsts = [context for context, row in zip(contexts, own, strict=True) for _ in row]
     follow = [BETWEEN + each for each in seconds] if joins_pairs(tokenizer) else seconds
-    encoding = tokenizer(
-        firsts,
-        follow,
-        padding=False,
-        truncation=False,
-        return_attention_mask=False,
-        return_special_tokens_mask=True,
-        verbose=False,
-    )
-    of_inputs = [name for name in names if name not in (WINDOWS, "length")]
+    encoding = _whole(tokenizer, firsts, follow)
     lengths = list(map(len, encoding["input_ids"]))
     for number, length in enumerate(lengths):
         if length <= limit.max_length:
@@ -55,15 +46,67 @@ def encoded_choices(
         places = kept_of_first(encoding, number, limit, second=_tokens(follow[number], tokenizer))
         if places is None:
             raise _too_long(seconds[number], limit)
-        for name in of_inputs:
+        lengths[number] = _keep(encoding, number, places, names)
+    return _columns(encoding, lengths, list(map(len, own)), names)
+
+
+def encoded_texts(
+    texts: Mapping[str, Sequence[str]], tokenizer: Any, limit: TextLimit, *, names: Sequence[str]
+) -> dict[str, list[Any]]:
+    """The columns ``names`` of rows: each row's texts as inputs of their own, one after another, with ``WINDOWS``.
+
+    A text that is too long keeps its first tokens, or with ``head_tail`` its first and last ones. What stands before
+    the first separator token, a prompt, loses tokens at its beginning before what follows it loses any.
+
+    Args:
+        texts: columns text and, where rows have two, text_b.
+    """
+    columns = [separated(list(texts[name]), tokenizer) for name in ("text", "text_b") if name in texts]
+    encoding = _whole(tokenizer, [text for row in zip(*columns, strict=True) for text in row])
+    lengths = list(map(len, encoding["input_ids"]))
+    for number, length in enumerate(lengths):
+        if length > limit.max_length:
+            lengths[number] = _keep(encoding, number, _kept(encoding, number, limit, tokenizer), names)
+    return _columns(encoding, lengths, [len(columns)] * len(texts["text"]), names)
+
+
+def _kept(encoding: Any, number: int, limit: TextLimit, tokenizer: Any) -> np.ndarray:
+    """The places of the tokens that a text too long keeps."""
+    special = np.array(encoding["special_tokens_mask"][number], dtype=bool)
+    own, room = np.flatnonzero(~special), limit.max_length - int(special.sum())
+    between = tokenizer.convert_tokens_to_ids(separator(tokenizer))
+    prompt = int((np.array(encoding["input_ids"][number])[own] == between).argmax())  # 0 without one
+    own = own[min(prompt, len(own) - room) :]
+    kept = cut(own, room, limit.long_texts)
+    return np.sort(np.concatenate([np.flatnonzero(special), kept]))
+
+
+def _whole(tokenizer: Any, *texts: list[str]) -> Any:
+    """Encoded inputs of which none is cut, with special_tokens_mask."""
+    options = {"padding": False, "truncation": False, "return_attention_mask": False, "verbose": False}
+    return tokenizer(*texts, return_special_tokens_mask=True, **options)
+
+
+def _keep(encoding: Any, number: int, places: np.ndarray, names: Sequence[str]) -> int:
+    """Keeps the tokens of an input at these places, and returns how many they are."""
+    for name in names:
+        if name not in (WINDOWS, "length"):
             encoding[name][number] = np.array(encoding[name][number], dtype=np.int32)[places]
-        lengths[number] = len(places)
-    ends = np.append(0, np.cumsum(list(map(len, own)), dtype=np.int64)).tolist()
+    return len(places)
+
+
+def _columns(
+    encoding: Any, lengths: Sequence[int], counts: Sequence[int], names: Sequence[str]
+) -> dict[str, list[Any]]:
+    """The columns of rows of which each has so many of the inputs, in order."""
+    ends = np.append(0, np.cumsum(counts, dtype=np.int64)).tolist()
     rows = list(pairwise(ends))
     columns: dict[str, list[Any]] = {
-        name: [list(chain.from_iterable(encoding[name][start:end])) for start, end in rows] for name in of_inputs
+        name: [list(chain.from_iterable(encoding[name][start:end])) for start, end in rows]
+        for name in names
+        if name not in (WINDOWS, "length")
     }
-    widths = [lengths[start:end] for start, end in rows]
+    widths = [list(lengths[start:end]) for start, end in rows]
     return {**columns, WINDOWS: widths, "length": list(map(sum, widths))}
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched. Nor are
 # tokens that a template may have.
 _EMOTICON = re.compile(r"\[(?!(?:SEP|CLS|MASK)\])(?=\w{0,9}[^\W\d_])(\w{1,10})\]")
+_MOST_CONNECTED, _FEW = 3, 5
 _SPACES = re.compile(r" {2,}")
 CLEANED_BY = ("emoji", "emoticons", "brackets", "repeated_punctuation")  # steps that change texts
 _DOUBLED = "…—/／"  # marks whose runs are no repetition
@@ -84,7 +85,7 @@ def have_texts_of(rows: DataFrame, others: DataFrame) -> np.ndarray:
     return np.array([texts in known for texts in row_texts(rows)], dtype=bool)
 
 
-def text_groups_of(tasks: Mapping[str, DataFrame]) -> dict[str, np.ndarray]:
+def text_groups_of(tasks: Mapping[str, DataFrame], *, apart: Collection[str] = ()) -> dict[str, np.ndarray]:
     """By task ``(rows,)`` int64: the same number for rows that share their texts or a group, in whatever task.
 
     Rows are connected through others too: where a text is in two groups, all rows of both have one number. Numbers are
@@ -92,9 +93,15 @@ def text_groups_of(tasks: Mapping[str, DataFrame]) -> dict[str, np.ndarray]:
 
     Args:
         tasks: rows with text, text_b (pairs) and, where the study names groups, group: str, empty for a row of none.
+        apart: tasks whose rows are connected by either of their two texts, unless almost all would be, see
+            ``can_be_apart``; those of others only by both.
     """
     import pandas as pd  # which bundles need not have
 
+    counts = [len(rows) for rows in tasks.values()]
+    tasks = {
+        name: _linked(rows, name) if name in apart and can_be_apart(rows) else rows for name, rows in tasks.items()
+    }
     columns = [
         pd.DataFrame({"text": rows["text"], "text_b": rows.get("text_b", ""), "group": rows.get("group", "")})
         for rows in tasks.values()
@@ -111,7 +118,23 @@ def text_groups_of(tasks: Mapping[str, DataFrame]) -> dict[str, np.ndarray]:
         edges = numbers[grouped], texts + groups
         graph = coo_array((np.ones(len(groups), dtype=bool), edges), shape=(size, size))
         numbers = pd.factorize(connected_components(graph, directed=False)[1][numbers])[0].astype(np.int64)
-    return dict(zip(tasks, np.split(numbers, np.cumsum([len(rows) for rows in tasks.values()])[:-1]), strict=True))
+    parts = np.split(numbers, np.cumsum([len(rows) for rows in tasks.values()])[:-1])
+    return {name: own[:count] for name, own, count in zip(tasks, parts, counts, strict=True)}
+
+
+def can_be_apart(rows: DataFrame) -> bool:
+    """Whether pairs that share a text can be kept together: not where that connects more than a third of all rows."""
+    numbers = text_groups_of({"": _linked(rows, "")})[""][: len(rows)]
+    return bool(np.bincount(numbers).max(initial=0) <= max(len(rows) / _MOST_CONNECTED, _FEW))
+
+
+def _linked(rows: DataFrame, task: str) -> DataFrame:
+    """The rows with their first texts alone, and behind them both texts of each row in a group of their own."""
+    import pandas as pd
+
+    links = [f"\0{task} {number}" for number in range(len(rows))]  # a group that no file has
+    first = rows.assign(text_b="", group=rows.get("group", ""))
+    return pd.concat([first, first.assign(group=links), first.assign(text=rows["text_b"], group=links)])
 
 
 def _emoji_to_words(text: str, language: str) -> str:

@@ -189,7 +189,7 @@ def _load(
         if reported:
             check_answers(loaded, where=f"{part.removeprefix(REPORTED)} of the task {task}")
         return loaded
-    if own.unit:
+    if loaded.units is not None:
         return _with_tags(loaded)
     if not swaps:
         return loaded

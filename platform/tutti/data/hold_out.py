@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
-from tutti.config.study import AnswerForm, Split
-from tutti.data.clean import text_groups_of
+from tutti.config.columns import AnswerForm
+from tutti.config.study import Split
+from tutti.data.clean import can_be_apart, text_groups_of
 from tutti.data.deal import deal
 from tutti.data.faults_of_all import for_all
 from tutti.data.split import (
@@ -27,7 +28,11 @@ from tutti.tasks.kinds.classes import ordered_classes
 from tutti.tasks.kinds.columns import of_frame
 from tutti.tasks.kinds.protocol import Kind
 
-_TRAIN_COLUMNS = ["weight", "probabilities", "extra", "fold"]  # of training rows only
+_SHARED = (
+    "most pairs are connected by texts that several have, so that texts of validation pairs are in training pairs too, "
+    "which raises scores; name a column of groups as split.group, or a validation file"
+)
+_TRAIN_COLUMNS = ["weight", "probabilities", "extra", "only", "fold"]  # of training rows only
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +44,7 @@ class TaskRows:
         kind: of its labels.
         names: of the kind's outputs.
         train: id, text, text_b (pairs), label (class index or value), weight, extra (bool: of ``extra_train``),
+            only (the fold that alone trains on it, or -1),
             probabilities (soft labels), group and fold (both str) where the study names them. Other rows come first.
         validation: the rows of its own validation file, or the rows that were held out; None before that.
         answers: as of ``Task``.
@@ -83,7 +89,7 @@ def hold_out(tasks: Mapping[str, TaskRows], rule: Split) -> tuple[dict[str, Task
     """
     for_all(tasks, _check_groups)
     sets = _sets(tasks)
-    notices: list[str] = []
+    notices = [f"{name}: {_SHARED}" for name, rows in tasks.items() if _shares_texts(rows)]
     given = {name: sets[name][len(rows.regular) :] for name, rows in tasks.items()}  # sets of validation files' rows
     left = {}
     for name, rows in tasks.items():
@@ -108,7 +114,8 @@ def hold_out(tasks: Mapping[str, TaskRows], rule: Split) -> tuple[dict[str, Task
         elif folds is None:
             result[name] = _held_out(rows, parts[name] == 0)
         else:
-            numbers = np.full(len(rows.train), -1, dtype=np.int32)
+            only = rows.train["only"].to_numpy(dtype=np.int32)
+            numbers = np.where(only < 0, -1, -2 - only).astype(np.int32)
             numbers[~rows.train["extra"].to_numpy()] = parts[name]
             result[name] = replace(_held_out(rows, parts[name] >= 0), train=rows.train.assign(fold=numbers))
     return _without_validated_extra(result), folds, notices
@@ -117,7 +124,12 @@ def hold_out(tasks: Mapping[str, TaskRows], rule: Split) -> tuple[dict[str, Task
 def _sets(tasks: Mapping[str, TaskRows]) -> dict[str, np.ndarray]:
     """By task ``(regular rows, then rows of its validation file,)``: the number of each row's connected set."""
     frames = {name: pd.concat([rows.regular, rows.validation]) for name, rows in tasks.items()}
-    return text_groups_of(frames)
+    return text_groups_of(frames, apart=[name for name, rows in tasks.items() if rows.kind.comparative])
+
+
+def _shares_texts(rows: TaskRows) -> bool:
+    """Whether pairs of which one text is better are held out though others have the same texts."""
+    return rows.kind.comparative and rows.validation is None and not can_be_apart(rows.regular)
 
 
 def _check_groups(rows: TaskRows) -> None:
@@ -159,12 +171,22 @@ def _held_out(rows: TaskRows, chosen: np.ndarray) -> TaskRows:
 
 
 def _without_validated_extra(tasks: Mapping[str, TaskRows]) -> dict[str, TaskRows]:
-    validated = pd.concat([rows.validation for rows in tasks.values()])
-    texts, groups = set(_texts(validated)), set(_groups(validated)) - {""}
+    """The tasks without the extra rows whose texts or groups are validated on: in the one fold that they train in, or
+    in any.
+    """
+    folds: dict[object, set[int]] = {}
+    for rows in tasks.values():
+        validated = rows.validation if "fold" not in rows.train else rows.train[rows.train["fold"] >= 0]
+        assert validated is not None
+        numbers = validated["fold"] if "fold" in validated else [-1] * len(validated)
+        for text, group, fold in zip(_texts(validated), _groups(validated), numbers, strict=True):
+            for known in (text, *filter(None, [group])):
+                folds.setdefault(known, set()).add(int(fold))
 
     def is_validated(rows: DataFrame) -> np.ndarray:
-        pairs = zip(_texts(rows), _groups(rows), strict=True)
-        return np.array([text in texts or group in groups for text, group in pairs], dtype=bool)
+        found = zip(_texts(rows), _groups(rows), rows["only"], strict=True)
+        known = ((folds.get(text, set()) | folds.get(group, set()), only) for text, group, only in found)
+        return np.array([bool(own) and (only < 0 or only in own) for own, only in known], dtype=bool)
 
     return {
         name: rows.without(rows.train["extra"].to_numpy() & is_validated(rows.train)) for name, rows in tasks.items()

@@ -45,11 +45,11 @@ def inputs_of(special: np.ndarray, limit: TextLimit) -> list[np.ndarray]:
         *shorter, longer = sorted(texts, key=len)
         return [np.sort(np.concatenate([added, *parts])) for parts in windows_of(longer, shorter, room, limit.stride)]
     shares = _shares(texts, room, first_alone=limit.long_texts == "only_first")
-    kept = [_cut(text, count, limit.long_texts) for text, count in zip(texts, shares, strict=True)]
+    kept = [cut(text, count, limit.long_texts) for text, count in zip(texts, shares, strict=True)]
     return [np.sort(np.concatenate([added, *kept]))]
 
 
-def _cut(text: np.ndarray, count: int, long_texts: str) -> np.ndarray:
+def cut(text: np.ndarray, count: int, long_texts: str) -> np.ndarray:
     """So many tokens of a text: its first ones, its last ones, or those at both ends."""
     if long_texts == "head_tail":
         return _ends(text, count)
@@ -72,6 +72,7 @@ def _shares(texts: list[np.ndarray], room: int, *, first_alone: bool) -> list[in
 
 
 def _ends(text: np.ndarray, count: int) -> np.ndarray:
+    """The first and the last tokens of a text, so many in all."""
     tail = count // 2 if count < len(text) else 0
     return np.concatenate([text[: count - tail], text[len(text) - tail :]])
 
@@ -103,5 +104,5 @@ def kept_of_first(encoding: Mapping[str, Any], row: int, limit: TextLimit, *, se
     room = limit.max_length - int(special.sum()) - len(rest)
     if room < 1:
         return None
-    kept = _cut(first, room, limit.long_texts)
+    kept = cut(first, room, limit.long_texts)
     return np.sort(np.concatenate([np.flatnonzero(special), kept, rest]))

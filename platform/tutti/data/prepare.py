@@ -14,9 +14,10 @@ import pandas as pd
 
 from tutti.config.study import Split
 from tutti.data.class_order import check_order
-from tutti.data.clean import clean_rows, drop_duplicates, have_texts_of
+from tutti.data.clean import clean_rows, drop_duplicates
 from tutti.data.faults_of_all import for_all
 from tutti.data.hold_out import TaskRows, fewer_validated, hold_out
+from tutti.data.leaks import leak_notices
 from tutti.data.missed_group import missed_group
 from tutti.data.odd_labels import odd_labels, unjudged_classes
 from tutti.data.prepared import (
@@ -74,7 +75,8 @@ def prepare(
     labels of all other training rows before the split.
 
     With folds, train keeps all rows and has a column fold (int32): the fold, from 0, in which the row is validated, or
-    -1 for a row of ``extra_train``, which trains in every fold. The part ``validation`` then contains all rows with a
+    -1 for a row of ``extra_train``, which trains in every fold, or ``-2 - fold`` for one that trains in that fold
+    alone. The part ``validation`` then contains all rows with a
     fold, in the order of train: the rows that get out-of-fold predictions. Where a task has groups, its part
     ``validation`` has a column group.
 
@@ -178,6 +180,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
     assert is_dataclass(spec.layout)
     assert not isinstance(spec.layout, type)
     layout = {key: value for key, value in asdict(spec.layout).items() if key != "dataset"}
+    folds = [extra.fold for extra in spec.extra_train]
     for columns in (layout, layout.get("columns", {})):
         columns.pop("sample_ids", None)  # which is of the recipe, that may change
     return {
@@ -187,6 +190,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "own metric": spec.own_metric and {**spec.own_metric.model_dump(), "file": sha256_of(spec.own_metric.file)},
         "submission": spec.submission,
         "extra_train weights": [extra.weight for extra in spec.extra_train],
+        **({"extra_train folds": list(map(str, folds))} if any(fold is not None for fold in folds) else {}),
         "cleaning": spec.cleaning.model_dump(),
         "generation": spec.generation and asdict(spec.generation),
         "samples": [spec.max_train_samples, spec.max_eval_samples, *filter(None, [spec.max_rows])],
@@ -251,7 +255,7 @@ def _read_task(spec: TaskSpec) -> tuple[TaskRows, dict[str, pd.DataFrame], list[
         parts[name] = labelled if "group" in labelled else labelled.assign(group="")
     if held_out is not None:
         held_out = in_frame(held_out, kind.parse(held_out["label"].tolist(), names))
-        notices += _leak_notices(spec, train[~train["extra"]], held_out)
+        notices += leak_notices(spec, train[~train["extra"]], held_out)
     return TaskRows(spec.name, kind, names, train, held_out, answers), parts, notices
 
 
@@ -287,7 +291,7 @@ def _finished(
     spec: TaskSpec, rows: TaskRows, parts: Mapping[str, pd.DataFrame], folder: Path
 ) -> tuple[Task, dict[str, pd.DataFrame]]:
     """The task and all of its parts, after rows were held out."""
-    train, names = rows.train.drop(columns=["extra", "group"], errors="ignore"), tuple(rows.names)
+    train, names = rows.train.drop(columns=["extra", "only", "group"], errors="ignore"), tuple(rows.names)
     if untrained := rows.kind.untrained(of_frame(train), names):
         rule = "have a row of each class besides those of extra_train whose texts are validated on"
         got = f"none of {', '.join(map(repr, untrained))}"
@@ -314,23 +318,9 @@ def _finished(
     return task, {"train": train, "validation": rows.validation, **parts}
 
 
-def _leak_notices(spec: TaskSpec, train: pd.DataFrame, held_out: pd.DataFrame) -> list[str]:
-    """A notice of the rows of a validation file that are training rows too: these are scored as learnt by heart."""
-    learnt, rows = int(have_texts_of(held_out, train).sum()), len(held_out)
-    source = spec.layout.origin(spec.sources["validation"])
-    if learnt == rows:
-        got = f"the texts of training rows in {'its only row' if rows == 1 else f'all {rows} rows'}"
-        remedy = "name a file of other rows, or leave `validation:` out, so that training rows are held out"
-        raise TaskFileError(Fault(source, "have rows that are not trained on", got, remedy))
-    if not learnt:
-        return []
-    are = "is a training row" if learnt == 1 else "are training rows"
-    return [f"{learnt} of {rows} rows of {source} {are} too (the same texts), which makes the scores too high"]
-
-
 def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The rows of train and of all ``extraN``, removed from ``parts``, with columns weight and extra (bool)."""
-    own = parts.pop("train").head(spec.max_train_samples or sys.maxsize).assign(extra=False)
+    own = parts.pop("train").head(spec.max_train_samples or sys.maxsize).assign(extra=False, only=-1)
     frames = [
         own.assign(
             weight=row_weights(own, origin=spec.layout.origin(spec.sources["train"]))
@@ -340,7 +330,9 @@ def _join_train(spec: TaskSpec, parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     ]
     for n, extra in enumerate(spec.extra_train):
         rows = parts.pop(f"extra{n}")
-        frames.append(rows.assign(id=f"extra{n}/" + rows["id"], weight=np.float32(extra.weight), extra=True))
+        only = -1 if extra.fold is None else extra.fold
+        rows = rows.assign(id=f"extra{n}/" + rows["id"], weight=np.float32(extra.weight), extra=True, only=only)
+        frames.append(rows)
     return pd.concat(frames, ignore_index=True)
 
 

@@ -34,6 +34,7 @@ _TYPES = {
     "text": pa.string(),
     "text_b": pa.string(),
     "choices": pa.string(),
+    "answers": pa.string(),
     "label": pa.int32(),
     "weight": pa.float32(),
     "fold": pa.int32(),

@@ -10,7 +10,7 @@ import numpy as np
 
 from tutti.ensembling.calibrate import tempered
 from tutti.ensembling.methods.hard import Majority
-from tutti.ensembling.methods.protocol import Combiner, Weighted
+from tutti.ensembling.methods.protocol import Combiner, InUnits, Weighted
 from tutti.ensembling.methods.rank import ColumnRanks, Ranks
 from tutti.ensembling.methods.stacking import LogPool
 from tutti.tasks.kinds.choice import possible
@@ -50,8 +50,8 @@ class Fitted:
     @property
     def needed(self) -> list[int]:
         """Places of the voters that have to predict: a weighted mean needs no voter of weight 0."""
-        weights = self.combiner.weights
-        return np.flatnonzero(weights).tolist() if isinstance(self.combiner, Weighted) else list(range(len(weights)))
+        combiner, weights = _without_units(self.combiner), self.combiner.weights
+        return np.flatnonzero(weights).tolist() if isinstance(combiner, Weighted) else list(range(len(weights)))
 
     def to_json(self) -> dict[str, Any]:
         """As values of JSON, from which ``from_json`` makes the same vote.
@@ -60,17 +60,19 @@ class Fitted:
             TypeError: for votes of texts, whose utility is a metric.
         """
         names = {each: name for name, each in _COMBINERS.items()}
-        if type(self.combiner) not in names:
-            raise TypeError(f"no JSON of {type(self.combiner).__name__}")
+        combiner = _without_units(self.combiner)
+        if type(combiner) not in names:
+            raise TypeError(f"no JSON of {type(combiner).__name__}")
         content: dict[str, Any] = {
-            "combiner": names[type(self.combiner)],
-            "weights": self.combiner.weights.tolist(),
+            "combiner": names[type(combiner)],
+            "weights": combiner.weights.tolist(),
+            "units": self.combiner.units.tolist() if isinstance(self.combiner, InUnits) else None,
             "decision": None if self.decision is None else self.decision.tolist(),
             "temperature": self.temperature,
         }
-        if isinstance(self.combiner, ColumnRanks):
-            content["fitted"] = self.combiner.fitted.tolist()
-            content["of_ranks"] = [column.tolist() for column in self.combiner.of_ranks]
+        if isinstance(combiner, ColumnRanks):
+            content["fitted"] = combiner.fitted.tolist()
+            content["of_ranks"] = [column.tolist() for column in combiner.of_ranks]
         return content
 
     @classmethod
@@ -83,6 +85,8 @@ class Fitted:
             combiner = ColumnRanks(weights, np.array(content["fitted"], dtype=np.float32), of_ranks)
         else:
             combiner = make(kind, weights) if make in (LogPool, Majority) else make(weights)
+        if content["units"] is not None:
+            combiner = InUnits(combiner, np.array(content["units"]))
         decision = None if content["decision"] is None else np.array(content["decision"])
         return Fitted(kind, combiner, decision, content["temperature"])
 
@@ -94,6 +98,10 @@ _COMBINERS: Mapping[str, type[Any]] = {
     "ranks": Ranks,
     "ranks_by_column": ColumnRanks,
 }
+
+
+def _without_units(combiner: Combiner) -> Combiner:
+    return combiner.combiner if isinstance(combiner, InUnits) else combiner
 
 
 def combined_by(combiner: Combiner, votes: np.ndarray, kind: Kind) -> np.ndarray:

@@ -149,15 +149,18 @@ class Judged:
             instance, so that two instances can be compared in pairs.
         one_row: how much the score changes where one row of other texts is wrong instead of right, the root mean square
             over rows; 0 where decisions are values.
+        least: of errors. Of metrics of an order in each row, such as MAP@3, that of two further rows, which is as much
+            as mistakes give to decisions: rows that are all right would give an interval of width 0.
     """
 
     score: float
     resampled: np.ndarray
     one_row: float
+    least: float = 0.0
 
     @property
     def estimate(self) -> Estimate:
-        return Estimate(self.score, float(self.resampled.std(ddof=1)))
+        return Estimate(self.score, max(float(self.resampled.std(ddof=1)), self.least))
 
     def over(self, other: Judged) -> Estimate:
         """The difference of the scores, with the error of paired resamples.
@@ -167,7 +170,7 @@ class Judged:
         """
         error = float((self.resampled - other.resampled).std(ddof=1))
         further = _EXTRA_DIFFERING**0.5 * max(self.one_row, other.one_row)
-        return Estimate(self.score - other.score, float(np.hypot(error, further)))
+        return Estimate(self.score - other.score, max(float(np.hypot(error, further)), self.least))
 
 
 def judge(
@@ -220,7 +223,8 @@ def judge(
     mean = float(np.mean([score(labels, of_repeat) for of_repeat in decisions]))
     rows = first[order[begins]].tolist() if mistaken else []
     one_row = _change_by_a_row(decisions[0], labels, rows, counts / count, score=score) * len(labels) / count
-    return Judged(mean, resampled, one_row)
+    of_order = not score.decides and ((score.scale_free and kind.exclusive) or kind.comparative)
+    return Judged(mean, resampled, one_row, least=_EXTRA_WRONG**0.5 / count if of_order else 0.0)
 
 
 def _change_by_a_row(

@@ -13,7 +13,7 @@ import numpy as np
 from tutti.ensembling.calibrate import fit_temperature, known_units
 from tutti.ensembling.fitted import Fitted, combined_by
 from tutti.ensembling.methods.protocol import Method
-from tutti.ensembling.methods.registry import METHODS, compared
+from tutti.ensembling.methods.registry import compared, method_of
 from tutti.ensembling.nested import MIN_TEXTS, Judged, Split, judge, on_label_scale, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
@@ -150,7 +150,7 @@ class Procedure:
         votes, labels, groups = ballot.votes[voters[:, None], rows], ballot.labels[rows], ballot.groups[rows]
         first = ballot.first_of_texts(rows)
         method, tunes, combined = self._best_option(votes, labels, groups, first, ballot.score, seed)
-        rule = METHODS[method].make(ballot.score)
+        rule = method_of(method, ballot.score)
         decision, temperature = None, 1.0
         if (kind.probabilistic or tunes) and len(np.unique(groups)) >= MIN_TEXTS:
             if combined is None:
@@ -196,7 +196,7 @@ class Procedure:
         for repeat, each in groupby(splits(strata, groups, repeats=repeats, seed=seed), key=itemgetter(0)):
             folds = list(each)
             for index, method in enumerate(self.methods):
-                combined = _cross_fitted(METHODS[method].make(score), votes, labels, folds, score.kind)
+                combined = _cross_fitted(method_of(method, score), votes, labels, folds, score.kind)
                 if repeat == 0:
                     in_first_folding.append(combined)
                 judged[repeat, index - len(self.methods)] = score.judged(combined)

@@ -90,6 +90,7 @@ _SELECT: Mapping[str, Callable[[Opinion, PseudoLabels, np.ndarray], np.ndarray]]
     "quantile": _by_quantile,
     "prior": _by_prior,
     "all": _all,
+    "parts": _all,  # of rows in which there are any
 }
 
 

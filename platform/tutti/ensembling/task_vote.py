@@ -14,7 +14,7 @@ from tutti.ensembling.combine import mean_of
 from tutti.ensembling.fitted import Fitted
 from tutti.ensembling.pseudo import opinion
 from tutti.tasks.layouts.candidates import from_json, spelled
-from tutti.tasks.layouts.tags import spans_of_tags
+from tutti.tasks.layouts.tags import piece_of, spans_of_tags
 from tutti.tasks.units import spans_of
 
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ class TaskVote:
             return {**id_column, "text": kind.spell(combined, names), "agreement": same}
         if not kind.probabilistic:
             by_column = np.ascontiguousarray(combined.reshape(len(combined), -1).T)
+            if kind.comparative and np.isnan(combined[:, 1]).all():  # single texts
+                by_column, names = by_column[:1], ()
             return {**id_column, **dict(zip(names or ("value",), by_column, strict=True))}
         decided = kind.decide(combined, self.decision) if self.ensemble is None else self.ensemble.decide(combined)
         probabilities = combined
@@ -106,11 +108,17 @@ class TaskVote:
         if kind.sequential:
             least = opinion(kind, probabilities, decided, decided[None]).confidence
             sure = np.nan_to_num(least.astype(np.float32), nan=1.0)  # of a row without any word
-            entities = [
-                marked(text, spans_of(text, self.task.unit), [tag for tag in json.loads(tags) if tag])
-                for text, tags in zip(texts, kind.cells(decided, names), strict=True)
-            ]
-            return {**id_column, "tags": kind.spell(decided, names), "entities": entities, "confidence": sure}
+            cells, unit = kind.cells(decided, names), self.task.unit
+            written: dict[str, list[str] | np.ndarray] = {**id_column}
+            if kind.spans == "one":
+                written["answer"] = [piece_of(text, unit, tags) for text, tags in zip(texts, cells, strict=True)]
+            written["tags"] = [" ".join(json.loads(tags)) for tags in cells]
+            if kind.spans != "none":
+                written["entities"] = [
+                    marked(text, spans_of(text, unit), [tag for tag in json.loads(tags) if tag])
+                    for text, tags in zip(texts, cells, strict=True)
+                ]
+            return {**written, "confidence": sure}
         held = kind.held(decided, len(names))
         labels = [", ".join(compress(names, row)) for row in held]
         if kind.exchangeable:

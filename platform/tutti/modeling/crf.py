@@ -12,10 +12,14 @@ from torch import Tensor
 _NEVER = -1e4  # a score that no path comes back from, and which float32 can still add up
 
 
-def new_transitions(tags: int) -> Tensor:
-    """Zeros, and for an I that follows no tag of its type a score that excludes it: see ``tasks.kinds.entities``."""
+def new_transitions(tags: int, *, marks: bool = True) -> Tensor:
+    """Zeros, and for an I that follows no tag of its type a score that excludes it: see ``tasks.kinds.entities``.
+
+    Args:
+        marks: whether tags mark spans; otherwise each may follow any other.
+    """
     transitions = torch.zeros(tags + 2, tags)
-    for inner in range(2, tags, 2):
+    for inner in range(2, tags if marks else 0, 2):
         before = torch.ones(tags + 2, dtype=torch.bool)
         before[[inner - 1, inner, tags + 1]] = False
         transitions[before, inner] = _NEVER

@@ -162,6 +162,7 @@ class HeadOptions:
             dropout masks.
         ordered: the head of ordered classes: ``softmax``, ``regression`` or ``corn``.
         tags: the head of words or characters with tags: ``softmax`` or ``crf``.
+        pairs: what preferences learn: ``logistic`` or ``margin``.
         word_pooling: which tokens of a word are its state: ``first``, ``last`` or ``mean``.
     """
 
@@ -171,6 +172,7 @@ class HeadOptions:
     dropout_samples: int = 1
     ordered: str = "softmax"
     tags: str = "softmax"
+    pairs: str = "logistic"
     word_pooling: str = "first"
 
 

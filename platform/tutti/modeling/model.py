@@ -105,9 +105,11 @@ class MultiTaskModel(nn.Module):
             "outputs": task.outputs,
             "options": heads,
             "std": getattr(config, "initializer_range", 0.02),
-            "kind": head_kind(task.kind_name, ordered=heads.ordered, tags=heads.tags),
+            "kind": head_kind(task.kind_name, ordered=heads.ordered, tags=heads.tags, pairs=heads.pairs),
         }
-        return TokenHead(**options) if task.kind.sequential else Head(**options, pair=task.pair)
+        if task.kind.sequential:
+            return TokenHead(**options, marks=task.kind.spans != "none")
+        return Head(**options, pair=task.pair)
 
     def forward(
         self,

@@ -23,12 +23,15 @@ class TokenHead(nn.Module):
     Args:
         std: standard deviation of the initial weights, drawn from torch's default generator (seed it first).
         outputs: the number of tags.
+        marks: whether tags mark spans, so that a chain allows some tags after some others alone.
     """
 
     is_bi_encoder = False
     scale: Tensor
 
-    def __init__(self, *, hidden: int, outputs: int, options: HeadOptions, std: float, kind: HeadKind) -> None:
+    def __init__(
+        self, *, hidden: int, outputs: int, options: HeadOptions, std: float, kind: HeadKind, marks: bool = True
+    ) -> None:
         super().__init__()
         self.kind = kind
         self.mix = LayerMix(options.layers) if options.layers > 1 else None
@@ -36,7 +39,7 @@ class TokenHead(nn.Module):
         self.linear = nn.Linear(hidden, outputs)
         self._samples, self._pooling = options.dropout_samples, options.word_pooling
         if options.tags == "crf":
-            self.scale = nn.Parameter(new_transitions(outputs))
+            self.scale = nn.Parameter(new_transitions(outputs, marks=marks))
         else:
             self.register_buffer("scale", torch.ones(()), persistent=False)
         nn.init.normal_(self.linear.weight, std=std)

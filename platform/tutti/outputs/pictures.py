@@ -13,6 +13,7 @@ import numpy as np
 
 from tutti.errors import first_line
 from tutti.headless import load_matplotlib
+from tutti.outputs.fonts import characters, families
 from tutti.outputs.formatting import duration
 from tutti.records import TrialRecord, TrialState
 from tutti.tasks.kinds.entities import entities_of, types_of
@@ -24,17 +25,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_CJK_FONTS = (  # the first installed one draws Chinese class names
-    "Noto Sans CJK SC",
-    "Noto Sans SC",
-    "Source Han Sans SC",
-    "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei",
-    "Microsoft YaHei",
-    "PingFang SC",
-    "SimHei",
-    "Arial Unicode MS",
-)
 _COUNTED = 20  # up to this many classes, each cell shows its count
 _NAMED = 120  # up to this many classes, the axes name each one
 _LONGEST = 24  # columns of a drawn class name; a Chinese character takes two
@@ -72,8 +62,8 @@ def confusion_matrix_png(labels: np.ndarray, decided: np.ndarray, class_names: S
     matrix = np.bincount(flat, minlength=count * count).reshape(count, count)
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     named = range(0, count, -(-count // _NAMED))
-    families = _families()
-    drawable = _characters(families)
+    drawn_by = families()
+    drawable = characters(drawn_by)
     cut = {index: _cut(class_names[index]) for index in named}
     told_apart = Counter(cut.values())
     names = [
@@ -86,7 +76,7 @@ def confusion_matrix_png(labels: np.ndarray, decided: np.ndarray, class_names: S
     axes = figure.add_subplot()
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, ax=axes, label="share of the true class", fraction=0.046)
-    style: dict[str, Any] = {"fontfamily": families, "fontsize": 9 if count <= _COUNTED else 7, "parse_math": False}
+    style: dict[str, Any] = {"fontfamily": drawn_by, "fontsize": 9 if count <= _COUNTED else 7, "parse_math": False}
     turn = any(len(name) > 3 for name in names) or count > _COUNTED
     axes.set_xticks(named, names, rotation=90 if turn else 0, **style)
     axes.set_yticks(named, names, **style)
@@ -167,19 +157,28 @@ def _f1_png(
 ) -> bytes:
     f1 = 2 * right / np.maximum(true + given, 1)
     order = np.argsort(-true, kind="stable")[:_NAMED]
-    families = _families()
+    drawn_by = families()
     figure = _figure(6.4, 1.2 + 0.24 * len(order))
     axes = figure.add_subplot()
     axes.barh(range(len(order)), f1[order], color=_MEMBER, alpha=0.8)
-    style: dict[str, Any] = {"fontfamily": families, "fontsize": 9, "parse_math": False}
+    style: dict[str, Any] = {"fontfamily": drawn_by, "fontsize": 9, "parse_math": False}
     axes.set_yticks(range(len(order)), [_cut(names[index]) for index in order], **style)
     for place, index in enumerate(order):
         text = f"{true[index]} {unit}, {given[index]} given"
         axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
     axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -0.5), xlabel="F1")
-    axes.set_title(title, parse_math=False, fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    return _png(figure)
+    return _titled(figure, axes, title)
+
+
+def differences_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
+    """How much higher the value of the better text, the first of ``(rows, 2)``, is: below 0 a pair is wrong."""
+    above = decided[:, 0] - decided[:, 1]
+    figure = _figure(6.4, 3.6)
+    axes = figure.add_subplot()
+    axes.hist(above, bins=min(60, max(10, len(above) // 20)), color=_MEMBER, alpha=0.8)
+    axes.axvline(0, color=_OTHER)
+    axes.set(xlabel=f"value of the better text above the other: right in {(above > 0).mean():.1%}", ylabel="pairs")
+    return _titled(figure, axes, title)
 
 
 def places_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
@@ -195,9 +194,7 @@ def places_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], ti
         text = f"{rows[place]} right, {chosen[place]} chosen"
         axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
     axes.set(xlim=(0, 1), ylim=(len(names) - 0.5, -0.5), xlabel="chosen where it is right")
-    axes.set_title(title, parse_math=False, fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    return _png(figure)
+    return _titled(figure, axes, title)
 
 
 def predictions_png(kind: Kind, labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
@@ -208,9 +205,13 @@ def predictions_png(kind: Kind, labels: np.ndarray, decided: np.ndarray, names: 
 _PICTURES: Mapping[str, Callable[[np.ndarray, np.ndarray, Sequence[str], str], bytes]] = {
     "confusion_matrix": confusion_matrix_png,
     "predicted_and_true": scatter_png,
+    "differences": differences_png,
     "lengths": lengths_png,
     "scores_by_label": labels_png,
     "scores_by_type": entities_png,
+    "confusions_of_units": lambda labels, decided, *own: confusion_matrix_png(
+        labels[labels >= 0], decided[labels >= 0], *own
+    ),
     "right_by_place": places_png,
 }
 
@@ -367,23 +368,13 @@ def _figure(width: float, height: float) -> Any:
     return figure
 
 
+def _titled(figure: Any, axes: Any, title: str) -> bytes:
+    axes.set_title(title, parse_math=False, fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    return _png(figure)
+
+
 def _png(figure: Any) -> bytes:
     sink = io.BytesIO()
     figure.savefig(sink, format="png", dpi=110)
     return sink.getvalue()
-
-
-def _families() -> list[str]:
-    """The default font, followed by an installed font with Chinese characters, if any."""
-    load_matplotlib()
-    from matplotlib.font_manager import fontManager
-
-    installed = set(fontManager.get_font_names())
-    return ["DejaVu Sans", *[name for name in _CJK_FONTS if name in installed][:1]]
-
-
-def _characters(families: Sequence[str]) -> set[int]:
-    """The code points that the fonts have."""
-    from matplotlib.font_manager import findfont, get_font
-
-    return {code for family in families for code in get_font(findfont(family)).get_charmap()}

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from tutti.config.cleaning import Cleaning
+from tutti.config.columns import Columns
 from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
 from tutti.config.metric_facts import FACTS, KindName, kind_of
-from tutti.config.study import TEXTS, Columns, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
+from tutti.config.study import TEXTS, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
@@ -54,11 +55,14 @@ def submission_of(config: TaskConfig) -> str:
 
 @dataclass(frozen=True)
 class ExtraRows:
-    """A further file of training rows, its layout, and the weight of each of its rows in the loss."""
+    """A further file of training rows, its layout, the weight of each of its rows in the loss, and the fold that alone
+    trains on them, if any.
+    """
 
     path: Path
     weight: float
     layout: Layout
+    fold: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class TaskSpec:
     @property
     def unit(self) -> str:
         """What has a tag; empty where rows have labels as a whole."""
-        return self.layout.unit if isinstance(self.layout, Tagged) else ""
+        return self.layout.unit if isinstance(self.layout, Tagged) else "text" if self.kind.comparative else ""
 
     @property
     def training_suffix(self) -> str:
@@ -174,7 +178,7 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         own_metric=None if isinstance(config.metric, str) else config.metric,
         submission=submission_of(config),
         extra_train=tuple(
-            ExtraRows(extra.path, extra.weight, soft if extra.labels == "soft" else extra_layout)
+            ExtraRows(extra.path, extra.weight, soft if extra.labels == "soft" else extra_layout, extra.fold)
             for extra in config.extra_train
         ),
         cleaning=config.cleaning,
@@ -208,10 +212,16 @@ def _generation(config: TaskConfig) -> Generation:
 
 def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None, fold: str | None) -> Table:
     columns = config.columns
+    texts: dict[str, Any] = {"text": columns.text, "text_b": columns.text_b, "single": None}
+    texts |= {"template": config.template, "template_b": config.template_b}
+    if columns.better and columns.worse:
+        texts |= {"text": columns.better, "text_b": columns.worse, "single": columns.text}
+        if columns.prompt:
+            start = f"{{{columns.prompt}}} [SEP] "
+            texts |= {"template": f"{start}{{{columns.better}}}", "template_b": f"{start}{{{columns.worse}}}"}
     return Table(
         id=columns.id,
-        text=columns.text,
-        text_b=columns.text_b,
+        **texts,
         label=columns.label_column,
         labels=columns.columns_of_labels,
         several=isinstance(columns.labels, str) or columns.separator is not None,
@@ -219,8 +229,6 @@ def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None
         choices=columns.columns_of_choices,
         answers=columns.answers,
         weight=config.row_weight,
-        template=config.template,
-        template_b=config.template_b,
         sample_ids=sample_ids,
         group=group,
         fold=fold,
@@ -229,7 +237,8 @@ def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None
 
 def _layouts(name: str, config: TaskConfig, table: Table) -> tuple[Layout, Layout, bool]:
     """The layout, the layout of ``extra_train``, which has no groups and folds, and whether rows are pairs."""
-    plain, pair = replace(table, group=None, fold=None, weight=None), "text_b" in table.names(labelled=False)
+    plain = replace(table, group=None, fold=None, weight=None)
+    pair = "text_b" in table.names(labelled=False) and table.single is None
     match config.layout:
         case "competition":
             competition = Competition(config.pair, config.cleaning.broken_rows, config.columns.separator)
@@ -264,7 +273,7 @@ def _tagged(config: TaskConfig) -> Tagged:
     text = columns.text if columns.text != defaults.text else None
     label = columns.label if columns.label != defaults.label else None
     unit = config.unit or ("word" if config.dataset is not None else natural_unit(config.files()["train"], text))
-    return Tagged(unit, text, label, columns.text_b, columns.id, config.dataset, config.subset)
+    return Tagged(unit, text, label, columns.text_b, columns.id, config.dataset, config.subset, config.spans != "none")
 
 
 def numbering_note(layout: Layout, source: str) -> str | None:

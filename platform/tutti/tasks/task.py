@@ -13,7 +13,8 @@ from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
 
 if TYPE_CHECKING:
-    from tutti.config.study import AnswerForm, OwnMetric
+    from tutti.config.columns import AnswerForm
+    from tutti.config.study import OwnMetric
 
 VOTED = "rouge_l"
 """The metric by which texts vote where the study file names none of texts."""
@@ -54,7 +55,8 @@ class Task:
         own_metric: where ``metric`` is the user's own; its file is the copy beside the study's prepared data.
         weight: of its score in the study's, see ``tutti.tasks.objective``.
         generation: of a task of texts; None for others.
-        unit: what has a tag, as of ``tutti.tasks.units``; empty where rows have labels as a whole.
+        unit: what has a tag, as of ``tutti.tasks.units``; ``text`` where each text of a row has a value; empty where
+            rows have labels as a whole.
         answers: of a task with candidates, what the labels of its training file are, as ``columns.answers``; else None.
     """
 

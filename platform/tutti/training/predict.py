@@ -200,4 +200,6 @@ def are_finite(outputs: np.ndarray, kind: Kind) -> bool:
     """Whether all outputs are finite numbers, or texts; of tags, those of units that rows have."""
     if kind.sequential:  # others are NaN
         return not np.isinf(outputs).any()
+    if kind.comparative:  # the second value of rows with a single text is NaN
+        return bool(np.isfinite(outputs[:, 0]).all()) and not np.isinf(outputs).any()
     return outputs.dtype == object or bool(np.isfinite(outputs).all())

@@ -71,7 +71,7 @@ def electorate_of(
             remedy = "wait until one has finished, or leave the study out"
             raise StudyError(Fault(f"the study {name}", "have a finished trial to vote with", "none", remedy))
     if members.filter is None:
-        return Electorate(banks, only=only)
+        return Electorate(banks, only=only, guests=members.guests)
     stores.quiet_mlflow()
     from tutti.tracking.run_filter import check_filter, find_trials
 
@@ -89,7 +89,7 @@ def electorate_of(
         else set()
         for name, study in studies.items()
     }
-    filtered = Electorate(banks, only=matching)
+    filtered = Electorate(banks, only=matching, guests=members.guests)
     if not filtered.records() and (every := Electorate(banks).records()):
         got = f"none of {counted(len(every), 'trial')} with predictions in {', '.join(studies)}"
         remedy = "tag trials in MLflow, or correct the filter"

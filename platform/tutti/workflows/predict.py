@@ -97,6 +97,7 @@ def predict(
     recipe: str | None = None,
     others: Sequence[str] = (),
     checkpoint: Path | str | None = None,
+    refit: bool = False,
 ) -> Path:
     """Predicts a file of new rows with the members of an ensemble, on Ray; a data frame is for ``Vote.predict``.
 
@@ -108,6 +109,7 @@ def predict(
         task: which task, where the study has several.
         recipe, others: as in ``ensemble``.
         checkpoint: one checkpoint alone, such as a soup, instead of an ensemble.
+        refit: whether the members are those that ``refit`` trained on all rows.
 
     Returns:
         ``out``: id, label, confidence and each class's probability, in the order of the rows.
@@ -134,7 +136,7 @@ def predict(
     else:
         name, chosen = chosen_recipe(study, recipe)
         studies = voting_studies(study, members=chosen.members, others=others)
-        predictors = chosen_members(studies, own, name, chosen)
+        predictors = chosen_members(studies, own, name, chosen, refit=refit)
     described = f"{counted(new_rows.rows, 'row')} of {file}"
     console.print(f"Study {study.name}, task {own.name}: {described} by {predictors.description}")
     for notice in new_rows.layout.notices(str(file)):
@@ -253,13 +255,16 @@ def chosen_members(
     name: str,
     recipe: Recipe,
     only: tuple[str, Collection[str]] | None = None,
+    *,
     among: Mapping[str, Collection[str]] | None = None,
+    refit: bool = False,
 ) -> Predictors:
     """The checkpoints of the ensemble's members, except members whose vote has no weight.
 
     Args:
         only: a study and the keys of its trials, which alone are taken if they are members, of whatever weight.
         among: the trials that may be members, as ``only`` of ``electorate_of``.
+        refit: whether members are those that ``refit`` trained on all rows.
 
     Raises:
         StudyError: if the banks lack what the election needs, or a member's weights are missing.
@@ -268,7 +273,7 @@ def chosen_members(
     from tutti.ensembling.task_vote import TaskVote
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
-    from tutti.orchestration.after.weights import weights_of
+    from tutti.orchestration.after.weights import refit_weights, weights_of
     from tutti.outputs.election.members import elect
     from tutti.training.machine.precision import ruled_out
 
@@ -300,7 +305,11 @@ def chosen_members(
             needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
             raise StudyError(Fault(f"the study {study_name}", needed, "other steps", "leave one of the two out"))
         training |= ruled_out(study.config.training) if own else {}
-        for key, weights in weights_of(study.folder, [*own], folds=study.config.split.folds, tasks=[task]).items():
+        if refit:
+            found = {key: refit_weights(study.folder, name, key) for key in own}
+        else:
+            found = weights_of(study.folder, [*own], folds=study.config.split.folds, tasks=[task])
+        for key, weights in found.items():
             groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(weights)))
             checkpoints += [Checkpoint(path, read_metadata(path).limit) for path in weights]
     vote = TaskVote(task, groups, elected.ensemble, calibrated=rule.calibration == "temperature")
@@ -318,19 +327,22 @@ def single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predict
     import numpy as np
 
     from tutti.ensembling.task_vote import TaskVote
-    from tutti.modeling.checkpoint import read_metadata
+    from tutti.modeling.checkpoint import METADATA, read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import check_predicts
 
     checkpoint, config, folder = checkpoint.absolute(), study.config, study.folder
     example = folder.trial("t0000").fold(0) if config.split.folds else folder.trial("t0000")
     remedy = f"name the folder of a checkpoint, such as {example.best}"
-    check_predicts(checkpoint, [task], what="--checkpoint", remedy=remedy)
-    metadata = read_metadata(checkpoint)
+    # A soup of trials with folds has a model for each fold, of which the mean predicts.
+    folders = sorted(path for path in checkpoint.glob("fold-*") if (path / METADATA).is_file()) or [checkpoint]
+    for each in folders:
+        check_predicts(each, [task], what="--checkpoint", remedy=remedy)
+    metadata = read_metadata(folders[0])
     fitted = metadata.decisions.get(task.name)
-    vote = TaskVote(task, {0: [0]}, decision=None if fitted is None else np.array(fitted))
-    alone = Checkpoint(checkpoint, metadata.limit)
-    return Predictors(f"the checkpoint {checkpoint}", [alone], vote, {}, config.training)
+    vote = TaskVote(task, {0: range(len(folders))}, decision=None if fitted is None else np.array(fitted))
+    checkpoints = [Checkpoint(each, metadata.limit) for each in folders]
+    return Predictors(f"the checkpoint {checkpoint}", checkpoints, vote, {}, config.training)
 
 
 def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:

@@ -52,6 +52,7 @@ def predict_tests(
     recipe: str | None = None,
     others: Sequence[str] = (),
     submission: str | Sequence[str] = (),
+    refit: bool = False,
 ) -> Vote:
     """Predicts files of later test rows with the members of an ensemble, on Ray, as ``ensemble`` does the study's own.
 
@@ -60,6 +61,7 @@ def predict_tests(
         recipe, others: as in ``ensemble``; decisions, such as offsets and thresholds, are those of the recipe.
         submission: ``competition``, ``glue`` or ``csv`` for all files, or ``TASK=SAMPLE`` to follow a sample; by
             default what the recipe and the study say. A sample of theirs may be of other rows.
+        refit: whether the members are those that ``refit`` trained on all rows.
 
     Returns:
         The vote, with the submissions of these files: ``write`` them.
@@ -83,7 +85,7 @@ def predict_tests(
     ids = _by_part(sets, lambda each: each.rows["id"].to_numpy(dtype=np.str_))
     formats.check(ids, prepared.tasks)
     studies = voting_studies(study, members=chosen.members, others=others)
-    by_task = {each.task.name: chosen_members(studies, each.task, name, chosen) for each in sets}
+    by_task = {each.task.name: chosen_members(studies, each.task, name, chosen, refit=refit) for each in sets}
     added: dict[tuple[str, str, str], Predictions] = {}
     with connected_slots(study, most=_jobs(sets, by_task)) as slots:
         for each in sets:
@@ -243,7 +245,9 @@ def _formats(study: StudyBase, recipe: Recipe, sets: Sequence[TestSet], submissi
             except SubmissionError:  # the sample of an earlier round
                 rows[name] = tuple(each.rows["id"])
     choices = _by_part((s for s in sets if "choices" in s.rows), lambda s: from_json(s.rows["choices"].tolist()))
-    return formats_for(study.config, recipe, tested, {**inherited, **given}, choices, form=wanted, rows=rows)
+    texts = _by_part((s for s in sets if s.task.kind.spans == "one"), lambda s: s.rows["text"].tolist())
+    templates = {**inherited, **given}
+    return formats_for(study.config, recipe, tested, templates, choices, texts=texts, form=wanted, rows=rows)
 
 
 def _by_part(sets: Sequence[TestSet] | Iterator[TestSet], value: Callable[[TestSet], Any]) -> dict[str, dict[str, Any]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tutti.config.folder import fold_name
 from tutti.config.recipe import Recipe
 from tutti.workflows.base import StudyBase
 from tutti.workflows.electorate import chosen_recipe, electorate_of, pools_of, voting_studies
@@ -13,8 +14,10 @@ from tutti.workflows.vote import rule_of
 from tutti.workflows.waiting import waiting
 
 if TYPE_CHECKING:
+    import numpy as np
     from pandas import DataFrame
 
+    from tutti.bank.electorate import Checkpoints
     from tutti.outputs.pseudo.labels import PseudoLabelling
     from tutti.outputs.pseudo.report import PseudoLabelReport
 
@@ -70,8 +73,53 @@ def pseudo_labels(study: StudyBase, recipe: str | None = None, *, others: Sequen
     )
 
 
-def make_pseudo_labels(
+def pseudo_labels_by_fold(
+    study: StudyBase, recipe: str | None = None, *, others: Sequence[str] = ()
+) -> list[PseudoLabels]:
+    """Labels for a student that has the study's folds: of each fold, by the models that never saw that fold's rows.
+
+    What a fold's rows say cannot reach the student that is judged by them: the fold's own models alone label, and who
+    votes, with what weight, is chosen on the other folds' rows. Arguments and errors are those of ``ensemble``.
+
+    Returns:
+        By fold, labels for ``extra_train: [{path: ..., fold: 0}, ...]`` of the student.
+
+    Raises:
+        StudyError: if the study has no folds, or its bank no predictions by fold.
+
+    Example:
+        >>> for labels in study.pseudo_labels_by_fold("self_training"):
+        ...     labels.write()
+    """
+    study = study.stored
+    name, chosen = chosen_recipe(study, recipe)
+    studies = voting_studies(study, members=chosen.members, others=others)
+    out = study.folder.pseudo_labels / f"{name}-by-fold"
+    return make_pseudo_labels_by_fold(studies, rows_of=study.name, recipe=chosen, recipe_name=name, out=out)
+
+
+def make_pseudo_labels_by_fold(
     studies: Mapping[str, StudyBase], *, rows_of: str, recipe: Recipe, recipe_name: str, out: Path
+) -> list[PseudoLabels]:
+    """As ``make_pseudo_labels``, by fold: each into the folder ``fold-N`` of ``out``."""
+    from tutti.outputs.pseudo.folds import folds_of
+
+    folds = folds_of({name: study.prepared for name, study in studies.items()})
+    given: dict[str, Any] = {"rows_of": rows_of, "recipe": recipe, "recipe_name": recipe_name}
+    return [
+        make_pseudo_labels(studies, **given, out=out / fold_name(fold), without=(folds, fold))
+        for fold in range(1 + max(int(own.max()) for own in folds.values()))
+    ]
+
+
+def make_pseudo_labels(
+    studies: Mapping[str, StudyBase],
+    *,
+    rows_of: str,
+    recipe: Recipe,
+    recipe_name: str,
+    out: Path,
+    without: tuple[Mapping[str, np.ndarray], int] | None = None,
 ) -> PseudoLabels:
     """Labels that the trials of ``studies`` give to the unlabelled rows of one of them.
 
@@ -79,20 +127,27 @@ def make_pseudo_labels(
         studies: by name; the report bears the name of the first.
         rows_of: the name of the one whose rows are labelled and whose training rows get no label again.
         out: where they are written by default.
+        without: by task each validation row's fold, and the fold whose models label, as if it had no rows.
     """
     study = studies[rows_of]
     with waiting("Choosing the ensemble's members and the rows to label", quiet=study.console.quiet):
+        from tutti.outputs.pseudo.folds import OfFold, without_fold
         from tutti.outputs.pseudo.labels import label
 
+        tasks, validation = study.prepared.tasks, study.prepared.validation_rows()
+        bank: Checkpoints = electorate_of(studies, members=recipe.members)
+        if without is not None:
+            folds, fold = without
+            bank, validation = OfFold(bank, tasks, folds, fold=fold), without_fold(validation, folds, fold)
         labelling = label(
             study=next(iter(studies)),
             recipe_name=recipe_name,
-            tasks=study.prepared.tasks,
-            validation=study.prepared.validation_rows(),
+            tasks=tasks,
+            validation=validation,
             pools=pools_of(studies, rows_of),
-            bank=electorate_of(studies, members=recipe.members),
+            bank=bank,
             rule=rule_of(recipe),
             labelling=recipe.pseudo_labels,
-            folded=study.config.split.folds is not None,
+            folded=without is None and study.config.split.folds is not None,
         )
     return PseudoLabels(labelling, out)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tutti.errors import Fault, StudyError, counted
 from tutti.files import write_whole
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tutti.outputs.election.members import Election
     from tutti.tasks.predictions import Predictions
     from tutti.training import EpochReport
-
-_PLAN = "plan.json"
 
 
 def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vote:
@@ -68,7 +66,7 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
         needed={},
         rule=rule_of(chosen),
     )
-    place = study.folder.path / "refits" / name
+    place = study.folder.refits / name
     jobs = _jobs(study, election, seeds=seeds)
     _check_plan(place, jobs)
     bank = refit_bank(place)
@@ -98,26 +96,6 @@ def refit_bank(place: Path) -> Bank:
     return Bank(place / "bank")
 
 
-def refit_weights(study: StudyBase, recipe_name: str) -> dict[str, list[Path]]:
-    """By trial, the checkpoints of its trainings on all rows.
-
-    Raises:
-        StudyError: if there is no refit with the recipe.
-    """
-    from tutti.config.folder import TrialFolder
-
-    place = study.folder.path / "refits" / recipe_name
-    plan = _read_plan(place)
-    if plan is None:
-        remedy = f"run `tutti refit {study.name} --recipe {recipe_name}` first"
-        rule = "have members that were trained on all rows"
-        raise StudyError(Fault(f"the recipe {recipe_name}", rule, "none", remedy))
-    weights: dict[str, list[Path]] = {}
-    for job in plan:
-        weights.setdefault(job["trial"], []).append(TrialFolder(place / job["name"]).best)
-    return weights
-
-
 def _jobs(study: StudyBase, election: Election, *, seeds: int) -> list[Refit]:
     """A training for each seed of each trial whose vote has weight in some task."""
     from tutti.config.stages import overlay
@@ -143,20 +121,15 @@ def _jobs(study: StudyBase, election: Election, *, seeds: int) -> list[Refit]:
 
 def _check_plan(place: Path, jobs: Sequence[Refit]) -> None:
     """Writes what is to be trained, or checks that it is what an earlier call has begun."""
+    from tutti.orchestration.after.weights import REFIT_PLAN, read_plan
+
     plan = json.loads(json.dumps([asdict(job) for job in jobs]))
-    begun = _read_plan(place)
+    begun = read_plan(place)
     if begun not in (None, plan):
         got = "other members, seeds or epochs: trials may have been added since"
         remedy = f"remove {place} to train anew"
         raise StudyError(Fault(f"the refit in {place}", "go on as it was begun", got, remedy))
-    write_whole(place / _PLAN, json.dumps(plan, indent=1) + "\n")
-
-
-def _read_plan(place: Path) -> list[dict[str, Any]] | None:
-    try:
-        return list(json.loads((place / _PLAN).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return None
+    write_whole(place / REFIT_PLAN, json.dumps(plan, indent=1) + "\n")
 
 
 def _train(study: StudyBase, jobs: Sequence[Refit], place: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, parse_study
@@ -132,11 +133,25 @@ def _plan(base: _Base, current: Round, place: RoundFolder, *, trials: int | None
     console = base.study.console
     console.rule(f"Round {current.number}: pseudo-labels of {' and '.join(current.teachers)}")
     studies, latest = base.voting(current.teachers[1:]), current.teachers[-1]
-    report = pseudo.make_pseudo_labels(
-        studies, rows_of=latest, recipe=base.recipe, recipe_name=current.recipe, out=place.labels
-    ).write()
-    show_pseudo_labels(console, report, place.labels)
-    if not report.files:
+    given: dict[str, Any] = {"rows_of": latest, "recipe": base.recipe, "out": place.labels}
+    given["recipe_name"] = current.recipe
+    folded = bool(base.study.config.split.folds)
+    if folded:  # a fold's student learns what models say that never saw its rows
+        found = pseudo.make_pseudo_labels_by_fold(studies, **given)
+    else:
+        found = [pseudo.make_pseudo_labels(studies, **given)]
+    files: dict[str, list[ExtraTrain]] = {}
+    counts: Counter[str] = Counter()
+    for fold, each in enumerate(found):
+        report = each.write()
+        show_pseudo_labels(console, report, each.folder)
+        for task in report.tasks:
+            if task.file is not None:
+                labels, of_fold = "soft" if task.soft else "hard", fold if folded else None
+                extra = {"path": each.folder / task.file, "labels": labels, "fold": of_fold}
+                files.setdefault(task.task, []).append(ExtraTrain.model_validate(extra))
+                counts[task.task] += task.written
+    if not files:
         return False
     both = studies_with_labels(
         base.study.config,
@@ -144,12 +159,8 @@ def _plan(base: _Base, current: Round, place: RoundFolder, *, trials: int | None
         name=current.study,
         latest=studies[latest].config,
         prepared=studies[latest].prepared,
-        labels={
-            task.task: ExtraTrain(path=place.labels / task.file, labels="soft" if task.soft else "hard")
-            for task in report.tasks
-            if task.file is not None
-        },
-        counts={task.task: task.written for task in report.tasks},
+        labels=files,
+        counts={task: -(-count // len(found)) for task, count in counts.items()},
         points=points,
     )
     for config in both:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tutti.outputs.pseudo.report import PseudoLabelReport
     from tutti.outputs.pseudo.rounds import Comparison
     from tutti.outputs.submission.leaderboard import Entry
+    from tutti.records import CheckpointRecord
 
 _SHOWN = 5  # pairs of submissions
 
@@ -48,6 +49,12 @@ def show_card(console: Console, card: Card) -> None:
         )
     for remark in card.remarks:
         console.print(remark)
+
+
+def show_guest(console: Console, record: CheckpointRecord) -> None:
+    """Prints a guest's scores, and where its predictions come from."""
+    scores = ", ".join(f"{task} {number(score)}" for task, score in record.task_scores.items())
+    console.print(f"guest {record.key}: {scores}; {record.source}", markup=False)
 
 
 def show_pseudo_labels(console: Console, report: PseudoLabelReport, target: Path) -> None:

@@ -37,7 +37,7 @@ class Soup:
 
     @property
     def checkpoint(self) -> Path | None:
-        """The model; none where it falls short of the vote."""
+        """The model, or the folder of one for each fold; none where it falls short of the vote."""
         return self.folder / "checkpoint" if self.card.kept else None
 
 
@@ -51,7 +51,7 @@ def soup(study: StudyBase, recipe: str = "soup") -> Soup:
         recipe: who goes in: the name of a shipped recipe or the path of a file.
 
     Raises:
-        StudyError: if the study has folds, the recipe names other studies, or no weights are left.
+        StudyError: if the recipe names other studies, or no weights are left.
 
     Example:
         >>> study.soup().checkpoint
@@ -62,16 +62,13 @@ def soup(study: StudyBase, recipe: str = "soup") -> Soup:
     study = study.stored
     config, prepared = study.config, study.prepared
     name, chosen = chosen_recipe(study, recipe)
-    if config.split.folds:
-        rule, got = "have models that left the same rows out", f"split.folds: {config.split.folds}"
-        raise StudyError(Fault(f"the study {config.study}", rule, got, "make a soup of a study without folds"))
     if chosen.members.studies:
         got, remedy = f"also {', '.join(chosen.members.studies)}", "take members.studies out of the recipe"
         raise StudyError(Fault(f"the recipe {name}", "let one study's trials into a soup", got, remedy))
     studies = voting_studies(study, members=chosen.members)
     election = elect(
         study=config.study,
-        bank=electorate_of(studies, members=chosen.members),
+        bank=electorate_of(studies, members=chosen.members.model_copy(update={"guests": False})),
         tasks=prepared.tasks,
         validation=prepared.validation_rows(),
         needed={},
@@ -102,14 +99,13 @@ def _make_soup(study: StudyBase, election: Election, name: str, recipe: Recipe, 
     config, folder, tasks = study.config, study.folder, study.prepared.tasks
     voting = {member.key for elected in election.tasks.values() for member in elected.members}
     ranked = [record for record in election.checkpoints if record.key in voting]
-    folders = weights_of(folder, [record.key for record in ranked], folds=None, tasks=tasks)
-    weights = {key: places[0] for key, places in folders.items()}
-    mixed = averageable(weights)
+    count = config.split.folds
+    weights = weights_of(folder, [record.key for record in ranked], folds=count, tasks=tasks)
+    mixed, known = averageable(weights), list(weights)
     folds = refolded(election, by=recipe.members.by)
     others = sorted({key for fold in folds or () for key in fold.voters} - voting)
     try:
-        more = weights_of(folder, others, folds=None, tasks=tasks)
-        weights |= {key: places[0] for key, places in more.items()}
+        weights |= weights_of(folder, others, folds=count, tasks=tasks)
     except StudyError as error:
         # The weights that are left belong to trials chosen on all rows, so there is no nested estimate.
         missing = " and ".join(fault.what for fault in error.faults)
@@ -133,7 +129,7 @@ def _make_soup(study: StudyBase, election: Election, name: str, recipe: Recipe, 
         recipe=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         tried=tuple(Tried(each.key, alone[each.key], each.score, each.kept) for each in ingredients),
-        passed_over=tuple(key for key in folders if key not in mixed),
+        passed_over=tuple(key for key in known if key not in mixed),
         task_scores=best.task_scores,
         vote_scores={name: elected.score for name, elected in election.tasks.items()},
         estimates=None if stirred.held_out is None else versus(election, stirred.held_out),

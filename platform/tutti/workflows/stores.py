@@ -285,6 +285,14 @@ def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
     return tracker
 
 
+def direct_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
+    """MLflow without a queue, for a run beside those that a driver writes; raises TrackingError where it fails."""
+    quiet_mlflow()
+    from tutti.tracking.mlflow_tracker import MlflowTracker
+
+    return MlflowTracker(tracking_uri(study, folder), experiment=study.study, owner=folder.owner)
+
+
 def open_run(study: StudyConfig, folder: StudyFolder) -> StudyRun:
     """The study's own run in MLflow; its methods raise TrackingError if the store cannot be reached."""
     quiet_mlflow()

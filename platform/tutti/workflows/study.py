@@ -14,6 +14,7 @@ from tutti.config.load import parse_study
 from tutti.errors import Fault, StudyError
 from tutti.workflows import doctor as _doctor
 from tutti.workflows import export as _export
+from tutti.workflows import guests as _guests
 from tutti.workflows import predict as _predict
 from tutti.workflows import predict_sets as _predict_sets
 from tutti.workflows import report as _report
@@ -27,10 +28,12 @@ from tutti.workflows.console import quiet_console
 from tutti.workflows.pretraining import pretrain_backbone
 from tutti.workflows.probe import probe_run
 from tutti.workflows.pseudo import pseudo_labels as _pseudo_labels
+from tutti.workflows.pseudo import pseudo_labels_by_fold as _pseudo_labels_by_fold
 from tutti.workflows.refit import refit as _refit
 from tutti.workflows.round import run_rounds
 from tutti.workflows.scores import add_public_score as _add_public_score
 from tutti.workflows.scores import leaderboard as _leaderboard
+from tutti.workflows.second import second as _second
 from tutti.workflows.submit import Job, submit
 from tutti.workflows.tune import Tuned, budget, parse_trials, run
 from tutti.workflows.vote import ensemble as _ensemble
@@ -155,6 +158,7 @@ class Study(StudyBase):
     doctor = _doctor.doctor
     ensemble = _ensemble
     pseudo_labels = _pseudo_labels
+    pseudo_labels_by_fold = _pseudo_labels_by_fold
     predict = _predict.predict
     predict_tests = _predict_sets.predict_tests
     fill_bank = _predict_sets.fill_bank
@@ -165,6 +169,10 @@ class Study(StudyBase):
     round = run_rounds
     pretrain = pretrain_backbone
     probe = probe_run
+    guests = _guests.guests
+    import_predictions = _guests.import_predictions
+    export_predictions = _guests.export_predictions
+    second = _second
     leaderboard = _leaderboard
     add_public_score = _add_public_score
     choose_submissions = _choose_submissions

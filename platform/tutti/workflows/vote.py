@@ -80,7 +80,8 @@ class Vote:
         return {task.task: task.members for task in self.card.tasks}
 
     def submission(self, task: str, part: str = "test") -> DataFrame:
-        """The submission of one test file in its order: id and label, or id and what the file has for each label.
+        """The submission of one test file: id and label, or id and what the file has for each label, in its order; with
+        a sample its columns, in the sample's order.
 
         Args:
             part: ``test-NAME`` for one of several test sets.
@@ -94,9 +95,7 @@ class Vote:
             remedy = nearest(task, self._voted.items, otherwise="name one of them")
             rule = f"be one of a test file: {', '.join(have) or 'the study has none'}"
             raise StudyError(Fault("the submission", rule, f"{task}/{part}", remedy))
-        ids, labels = items[part]
-        rows = [dict(label) if isinstance(label, Mapping) else {"label": label} for label in labels]
-        return DataFrame([{"id": row, **cells} for row, cells in zip(ids, rows, strict=True)])
+        return DataFrame(items[part])
 
     def write(self, folder: Path | str | None = None) -> list[Path]:
         """Writes submission files, a zip of them, the card and its pictures; returns the files.
@@ -299,7 +298,14 @@ def formats_of(config: StudyConfig, prepared: Prepared, recipe: Recipe) -> Forma
         for task in prepared.tasks
         if task.kind.exchangeable and task.name in tested
     }
-    return formats_for(config, recipe, tested, templates, choices)
+    texts = {
+        task.name: {
+            part: prepared.rows(task.name, part)["text"].tolist() for part in config.tasks[task.name].test_sets()
+        }
+        for task in prepared.tasks
+        if task.kind.spans == "one" and task.name in tested
+    }
+    return formats_for(config, recipe, tested, templates, choices, texts=texts)
 
 
 def templates_of(config: StudyConfig, recipe: Recipe, tested: Collection[str]) -> dict[str, Path]:
@@ -315,6 +321,7 @@ def formats_for(
     templates: Mapping[str, Path],
     choices: Mapping[str, Mapping[str, Sequence[Sequence[str]]]],
     *,
+    texts: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     form: str | None = None,
     rows: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Formats:
@@ -322,7 +329,7 @@ def formats_for(
 
     Args:
         form: for all tasks, in place of the recipe's.
-        templates, choices, rows: as of ``Formats``.
+        templates, choices, texts, rows: as of ``Formats``.
     """
     from tutti.outputs.submission.submission import Formats
 
@@ -333,7 +340,7 @@ def formats_for(
         if (form or submission_of(config.tasks[name])) == "glue"
     }
     separators = {name: own for name in tested if (own := config.tasks[name].columns.separator)}
-    return Formats(form, templates, kinds, separators, choices, rows or {})
+    return Formats(form, templates, kinds, separators, choices, rows or {}, texts or {})
 
 
 def _other_ids(config: StudyConfig, prepared: Prepared, templates: Mapping[str, Path]) -> Iterator[Fault]:

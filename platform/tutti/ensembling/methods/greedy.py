@@ -36,7 +36,8 @@ class Greedy:
         members, rows = votes.shape[:2]
         if not rows:
             return Weighted(np.full(members, 1 / members))
-        terms, select = _true(self.kind, votes, labels) if self.kind.probabilistic else _errors(votes, labels)
+        has_truths = self.kind.probabilistic or self.kind.comparative
+        terms, select = _true(self.kind, votes, labels) if has_truths else _errors(votes, labels)
         rng = np.random.default_rng(self.seed)
         weights = np.zeros(members)
         for _ in range(self.bags):

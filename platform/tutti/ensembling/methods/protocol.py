@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from tutti.ensembling.combine import average
+from tutti.tasks.kinds.preference import spreads
 
 
 class Combiner(Protocol):
@@ -53,3 +54,30 @@ class Weighted:
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
         return average(votes, self.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Standardized:
+    """A method for values without a common unit: each member's are divided by their ``spreads`` on the fitted rows."""
+
+    method: Method
+
+    def fit(self, votes: np.ndarray, labels: np.ndarray) -> Combiner:
+        units = spreads(votes)
+        combiner = self.method.fit(votes / units, labels)
+        return InUnits(combiner, units)
+
+
+@dataclass(frozen=True, eq=False)
+class InUnits:
+    """A combiner of votes that are divided by each member's unit, ``(members, 1, 1)``, before."""
+
+    combiner: Combiner
+    units: np.ndarray
+
+    @property
+    def weights(self) -> np.ndarray:
+        return self.combiner.weights
+
+    def combine(self, votes: np.ndarray) -> np.ndarray:
+        return self.combiner.combine(votes / self.units)

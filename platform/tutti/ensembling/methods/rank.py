@@ -24,7 +24,8 @@ class RankAverage:
 
     Other outputs: each one is ranked among the member's outputs for the fitted rows, and the mean rank is mapped back:
     values to the label of that rank, probabilities of labels to the mean probability of that rank. What lies outside
-    the fitted range gets the lowest or the highest.
+    the fitted range gets the lowest or the highest. Values of compared texts are ranked together, and mapped to the
+    mean value of that rank.
     """
 
     kind: Kind
@@ -34,8 +35,9 @@ class RankAverage:
         weights = np.full(members, 1 / members)
         if self.kind.exclusive or self.kind.sequential or not rows:
             return Ranks(weights)
-        by_column = np.sort(votes.reshape(members, rows, -1), axis=1)
-        of_ranks = by_column.mean(axis=0) if self.kind.probabilistic else np.sort(labels.reshape(rows, -1), axis=0)
+        joined, labelled = self.kind.comparative, not (self.kind.probabilistic or self.kind.comparative)
+        by_column = np.sort(votes.reshape(members, -1, 1) if joined else votes.reshape(members, rows, -1), axis=1)
+        of_ranks = by_column.mean(axis=0) if not labelled else np.sort(labels.reshape(rows, -1), axis=0)
         known = [column[~np.isnan(column)] for column in of_ranks.astype(np.float64).T]
         return ColumnRanks(weights, by_column, known)
 
@@ -75,10 +77,10 @@ class ColumnRanks:
     of_ranks: Sequence[np.ndarray]
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
-        by_column = votes.reshape(*votes.shape[:2], -1)
+        by_column = votes.reshape(len(votes), -1, self.fitted.shape[2])
         combined = np.empty(by_column.shape[1:], dtype=np.float32)
         for column, known in enumerate(self.of_ranks):
-            total = np.zeros(votes.shape[1])
+            total = np.zeros(by_column.shape[1])
             for vote, fitted in zip(by_column[..., column], self.fitted[..., column], strict=True):
                 total += np.searchsorted(fitted, vote, side="left") + np.searchsorted(fitted, vote, side="right")
             if not len(known):  # no fitted row says what a rank stands for
@@ -87,4 +89,4 @@ class ColumnRanks:
             ranks = total / (2 * len(votes)) - 0.5  # from 0; ties get the mean of their first and last rank
             places = np.arange(len(known)) * ((self.fitted.shape[1] - 1) / max(len(known) - 1, 1))
             combined[:, column] = np.interp(ranks, places, known)
-        return combined.reshape(votes.shape[1:])
+        return np.where(np.isnan(votes[0]), np.nan, combined.reshape(votes.shape[1:])).astype(np.float32)

@@ -11,7 +11,7 @@ from tutti.ensembling.combine import mean_of
 from tutti.ensembling.methods.consensus import Consensus, Majority
 from tutti.ensembling.methods.greedy import Greedy
 from tutti.ensembling.methods.hard import HardVote
-from tutti.ensembling.methods.protocol import Method
+from tutti.ensembling.methods.protocol import Method, Standardized
 from tutti.ensembling.methods.rank import RankAverage
 from tutti.ensembling.methods.score import ScoreWeighted
 from tutti.ensembling.methods.stacking import Stacking
@@ -59,6 +59,12 @@ METHODS: Mapping[str, Entry] = {
     "greedy": Entry(make=lambda score: Greedy(score.kind), auto=2, auto_values=2, auto_texts=300),  # overfits most
     "stacking": Entry(make=lambda score: Stacking(score.kind), auto=0, auto_values=3),
 }
+
+
+def method_of(name: str, score: Scorer) -> Method:
+    """The method of a name, for the score of the task whose votes it combines."""
+    method = METHODS[name].make(score)
+    return Standardized(method) if score.kind.comparative else method
 
 
 def plain_vote(task: Task, votes: np.ndarray) -> np.ndarray:

@@ -23,6 +23,8 @@ class Stacking:
     without one, overconfident members would be weighed by their confidence. The temperature itself is left to
     calibration. A class without a fitted row keeps its probability.
 
+    Values of compared texts: the same weights, by the probability of the better one. Their weighted mean is that pool.
+
     Values: ridge regression of the plain mean's error on the members' deviations from the mean, several columns at
     once, each in units of its spread.
 
@@ -39,11 +41,12 @@ class Stacking:
 
     def fit(self, votes: np.ndarray, labels: np.ndarray) -> LogPool | Weighted:
         strength = self.penalty * len(votes)
-        if self.kind.probabilistic:
+        if self.kind.probabilistic or self.kind.comparative:
             truths = self.kind.truths(labels)
             known = np.flatnonzero(truths >= 0)
             logs = log_probabilities(self.kind.distributions(votes))
-            return LogPool(self.kind, _pool_weights(logs[:, known], truths[known], strength))
+            fitted = _pool_weights(logs[:, known], truths[known], strength)
+            return Weighted(fitted) if self.kind.comparative else LogPool(self.kind, fitted)
         weights = np.full(len(votes), 1 / len(votes))
         if len(votes) > 1 and len(labels):
             weights += _ridge(votes.astype(np.float64), labels.astype(np.float64), strength)

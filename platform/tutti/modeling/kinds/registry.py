@@ -1,4 +1,4 @@
-"""The heads by the kind of their task, and of ordered classes and tags by the option that chooses one."""
+"""The heads by the kind of their task, and of ordered classes, tags and preferences by the option that chooses one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tutti.modeling.kinds.choice import ChoiceHead
 from tutti.modeling.kinds.classes import ClassesHead
 from tutti.modeling.kinds.labels import LabelsHead
 from tutti.modeling.kinds.ordered import CornHead, OrderedValueHead
+from tutti.modeling.kinds.preference import MarginHead, PreferenceHead
 from tutti.modeling.kinds.protocol import HeadKind
 from tutti.modeling.kinds.text import TextHead
 from tutti.modeling.kinds.tokens import ChainHead, TokensHead
@@ -22,17 +23,21 @@ _HEADS: Mapping[str, HeadKind] = {
     "values": ValuesHead(),
     "text": TextHead(),
 }
+_PREFERENCE: Mapping[str, HeadKind] = {"logistic": PreferenceHead(), "margin": MarginHead()}
 _TAGS: Mapping[str, HeadKind] = {"softmax": TokensHead(), "crf": ChainHead()}
 
 
-def head_kind(kind: str, *, ordered: str = "softmax", tags: str = "softmax") -> HeadKind:
+def head_kind(kind: str, *, ordered: str = "softmax", tags: str = "softmax", pairs: str = "logistic") -> HeadKind:
     """The head of a kind of task.
 
     Args:
         kind: a name of ``tutti.tasks.kinds.registry.KINDS``.
         ordered: ``softmax``, ``regression`` or ``corn``, for ordered classes alone.
         tags: ``softmax`` or ``crf``, for tags alone.
+        pairs: ``logistic`` or ``margin``, for preferences alone.
     """
-    if kind == "tokens":
+    if kind in ("tokens", "span", "tags"):
         return _TAGS[tags]
+    if kind == "preference":
+        return _PREFERENCE[pairs]
     return _ORDERED[ordered] if kind == "ordered" else _HEADS[kind]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pandas import concat
 
 from tutti.bank.bank import Bank
@@ -71,7 +72,8 @@ def whole(prepared: Prepared, folder: Path) -> Prepared:
     for task in parts:
         train, held_out = prepared.rows(task, "train"), prepared.rows(task, "validation")
         if "fold" in train:  # it has all rows
-            train = train.drop(columns="fold")
+            copies = np.where(train["fold"] < -1, train["fold"].max() + 1, 1)  # the same rows with each fold's labels
+            train = train.assign(weight=(train["weight"] / copies).astype("float32")).drop(columns="fold")
         else:
             train = concat([train, held_out.drop(columns="group", errors="ignore").assign(weight=1.0)])
             train = train.astype({"weight": "float32"})

@@ -20,6 +20,7 @@ from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.errors import Fault, StudyError, counted
 from tutti.orchestration.before.kept_backbone import keep_backbone
 from tutti.orchestration.before.rows import prepare_rows
+from tutti.orchestration.worker.folds import trained_in
 from tutti.records import Scalar, TextLimit, TrialRecord, TrialState
 from tutti.search.limits import is_over
 
@@ -65,15 +66,11 @@ def check_rounds(
     if recipe.members.filter is not None:
         rule, remedy = "let every trial vote in a round, whose own have no tags yet", "take members.filter out"
         raise StudyError(Fault(f"the recipe {recipe_name}", rule, repr(recipe.members.filter), remedy))
-    if study.split.folds:
-        # Pseudo-labels are the mean of all folds' models, of which all but one have trained on any validation row. This
-        # leak alone would make the round look better than its control.
-        rule, got = "have rows that no teacher has trained on, to tell whether a round gains", "split.folds"
-        raise StudyError(Fault(f"the study {name}", rule, got, "set split.validation in its place in a new study"))
     if not any("unlabeled" in parts for parts in prepared.parts.values()):
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
         raise StudyError(Fault(f"the study {name}", "have a task with unlabelled rows", "none", remedy))
-    groups = text_groups_of(prepared.validation_rows())
+    apart = [task.name for task in prepared.tasks if task.kind.comparative]
+    groups = text_groups_of(prepared.validation_rows(), apart=apart)
     for task, own in groups.items():
         if (texts := len(np.unique(own))) < MIN_TEXTS_NESTED:
             rule = f"have {MIN_TEXTS_NESTED} validation rows of different texts or more, to tell whether a round gains"
@@ -130,7 +127,7 @@ def studies_with_labels(
     name: str,
     latest: StudyConfig,
     prepared: Prepared,
-    labels: Mapping[str, ExtraTrain],
+    labels: Mapping[str, Sequence[ExtraTrain]],
     counts: Mapping[str, int],
     points: Sequence[Point],
 ) -> tuple[StudyConfig, StudyConfig]:
@@ -139,7 +136,9 @@ def studies_with_labels(
     Args:
         study, folder: of the study before the first round. The two get their folders beside its own.
         latest, prepared: the study and the data of the latest teacher, whose training rows both studies have.
-        counts: number of rows in ``labels`` by task. They are taken to be as long as the task's unlabelled rows.
+        labels: the round's files by task: one, or with folds one for each.
+        counts: number of rows by task that ``labels`` add to a training, with folds their mean. They are taken to be as
+            long as the task's unlabelled rows.
     """
     from tutti.data.encode import load_parts
 
@@ -147,15 +146,20 @@ def studies_with_labels(
     def parts(limit: TextLimit) -> Any:
         return load_parts(prepared, tokenizer=study.backbone, limit=limit, cache=folder.encoded)
 
+    # With folds a training has the rows of all but one.
+    trained = {task.name: trained_in(prepared.folds(task.name), 0) for task in prepared.tasks if study.split.folds}
+
     def lengths(options: TrainingOptions, *, labelled: bool) -> list[np.ndarray]:
         found = []
         if options.max_tokens_per_batch is None and options.batching == "padded":  # the numbers of rows alone count
             added = [counts.get(task.name, 0) if labelled else 0 for task in prepared.tasks]
-            rows = [prepared.parts[task.name]["train"].rows for task in prepared.tasks]
+            rows = [int(own.sum()) for own in trained.values()]
+            rows = rows or [prepared.parts[task.name]["train"].rows for task in prepared.tasks]
             return [np.ones(sum(both)) for both in zip(rows, added, strict=True)]
         for task in prepared.tasks:
             own, apart = parts(options.limit)[task.name], options.pooling == "bi_encoder" and task.pair
-            found.append(own["train"].batch_lengths(apart=apart))
+            lengths_of_rows = own["train"].batch_lengths(apart=apart)
+            found.append(lengths_of_rows[trained[task.name]] if trained else lengths_of_rows)
             if labelled and (count := counts.get(task.name, 0)):
                 unlabelled = np.sort(own["unlabeled"].batch_lengths(apart=apart))
                 evenly = unlabelled[np.arange(count) * len(unlabelled) // count]
@@ -181,7 +185,7 @@ def round_studies(
     *,
     name: str,
     known: Mapping[str, Sequence[ExtraTrain]],
-    labels: Mapping[str, ExtraTrain],
+    labels: Mapping[str, Sequence[ExtraTrain]],
     points: Sequence[Point],
     steps: Sequence[Sequence[int]],
     longer: float,
@@ -197,7 +201,7 @@ def round_studies(
         study: the study before the first round.
         name: of the round's study; the control's is ``NAME-control``.
         known: files of additional training rows by task, including those of earlier rounds.
-        labels: the round's pseudo-label file by task.
+        labels: the round's pseudo-label files by task.
         points: parameters of the trials, at least one.
         steps: for each point, the steps of its stages.
         longer: ratio of the steps per epoch with and without the round's pseudo-labels, at least 1.
@@ -211,9 +215,11 @@ def round_studies(
         retries=study.search.retries,
     )
 
-    def with_rows(name: str, labels: Mapping[str, ExtraTrain], evals_per_epoch: int, factor: float) -> StudyConfig:
+    def with_rows(
+        name: str, labels: Mapping[str, Sequence[ExtraTrain]], evals_per_epoch: int, factor: float
+    ) -> StudyConfig:
         tasks = {
-            task: config.model_copy(update={"extra_train": (*known[task], *([labels[task]] if task in labels else []))})
+            task: config.model_copy(update={"extra_train": (*known[task], *labels.get(task, ()))})
             for task, config in study.tasks.items()
         }
         keys, own_space, own_points = _with_epochs(training, space, trial_points, factor)

@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from tutti.training.tricks.soup import Soup
 
 
-def averageable(candidates: Mapping[str, Path]) -> dict[str, Path]:
-    """The candidates whose weights can be averaged with the first one's.
+def averageable(candidates: Mapping[str, Sequence[Path]]) -> dict[str, Sequence[Path]]:
+    """The candidates, each a checkpoint or those of its folds, whose weights can be averaged with the first one's.
 
     Raises:
         StorageError: if one cannot be read.
     """
     from tutti.modeling.average import shape_of
 
-    shapes = {key: shape_of(folder) for key, folder in candidates.items()}
+    shapes = {key: [shape_of(folder) for folder in folders] for key, folders in candidates.items()}
     first = next(iter(shapes.values()))
-    return {key: folder for key, folder in candidates.items() if shapes[key] == first}
+    return {key: folders for key, folders in candidates.items() if shapes[key] == first}
 
 
 def compute_soup(
     folder: StudyFolder,
     candidates: Sequence[str],
     *,
-    weights: Mapping[str, Path],
+    weights: Mapping[str, Sequence[Path]],
     folds: Sequence[Fold] | None,
     into: Path,
     training: Mapping[str, Any],
@@ -45,7 +45,7 @@ def compute_soup(
     """Runs ``greedy_soup`` on the Ray that this process is connected to.
 
     Args:
-        into: folder for the checkpoint, visible to every node.
+        into: folder for the checkpoint, or a folder of it for each fold, visible to every node.
         training: the study's training keys, which may rule out a precision.
 
     Raises:
@@ -60,16 +60,28 @@ def compute_soup(
         from tutti.training.tricks.soup import greedy_soup
 
         prepared = load_prepared(folder.data)
+        fold_of_rows = None
+        if prepared.settings["split"].get("folds"):
+            of_train = {task.name: prepared.folds(task.name) for task in prepared.tasks}
+            fold_of_rows = {task: own[own >= 0] for task, own in of_train.items()}
         alone = {task: {"validation": by_part["validation"]} for task, by_part in prepared.parts.items()}
         prepared = replace(prepared, parts=alone)
 
         @cache
         def parts(limit: TextLimit) -> dict[str, EncodedPart]:
-            loaded = load_parts(prepared, tokenizer=str(weights[candidates[0]]), limit=limit, cache=folder.encoded)
+            tokenizer = str(weights[candidates[0]][0])
+            loaded = load_parts(prepared, tokenizer=tokenizer, limit=limit, cache=folder.encoded)
             return {task: by_part["validation"] for task, by_part in loaded.items()}
 
         return greedy_soup(
-            candidates, weights=weights, parts=parts, folder=into, threads=slot.cpus, folds=folds, training=training
+            candidates,
+            weights=weights,
+            parts=parts,
+            folder=into,
+            threads=slot.cpus,
+            folds=folds,
+            training=training,
+            fold_of_rows=fold_of_rows,
         )
 
     with worker_faults():

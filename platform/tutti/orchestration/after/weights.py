@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from tutti.config.folder import StudyFolder
+from tutti.config.folder import StudyFolder, TrialFolder
 from tutti.errors import Fault, StudyError
 from tutti.tasks.task import Task
 
 _MISSING_WEIGHTS_REMEDY = (
-    "name a recipe whose members have theirs (a smaller `members: {top: }` takes the best), or train it again"
+    "name a recipe whose members have theirs (a smaller `members: {top: }` takes the best, `members: {guests: false}` "
+    "leaves out guests, which have none), or train it again"
 )
+REFIT_PLAN = "plan.json"
 _SHOWN = 10  # classes in a message
 
 
@@ -37,6 +41,28 @@ def weights_of(
     if faults:
         raise StudyError(*faults)
     return checkpoints
+
+
+def refit_weights(folder: StudyFolder, recipe: str, key: str) -> list[Path]:
+    """The checkpoints of a trial that was trained again on all rows, for a recipe.
+
+    Raises:
+        StudyError: if there are none.
+    """
+    place = folder.refits / recipe
+    weights = [TrialFolder(place / job["name"]).best for job in read_plan(place) or () if job["trial"] == key]
+    if not weights or not all((each / "tutti.json").is_file() for each in weights):
+        what, rule = f"trial {key}", f"have weights that were trained on all rows, in {place}"
+        raise StudyError(Fault(what, rule, "none", f"run `tutti refit {folder.name} --recipe {recipe}` first"))
+    return weights
+
+
+def read_plan(place: Path) -> list[dict[str, Any]] | None:
+    """What is, or was, to be trained in a folder of ``tutti refit``; None where nothing was begun."""
+    try:
+        return list(json.loads((place / REFIT_PLAN).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
 
 
 def check_predicts(folder: Path, tasks: Sequence[Task], *, what: str, remedy: str) -> None:

@@ -77,7 +77,8 @@ def fine_tune_folds(
     Args:
         parts: encoded rows by task and part. Part ``validation`` has the rows of ``train`` that some fold validates, in
             the same order.
-        folds: per task ``(train rows,)``, the fold that each row validates, or -1 for none.
+        folds: per task ``(train rows,)``, the fold that each row validates, -1 for none, or ``-2 - fold`` for a row
+            that trains in this fold alone.
         on_epoch: called with the zero-based fold and what ``fine_tune`` passes to its own ``on_epoch``.
         on_fold: called for each complete fold; first for those that an earlier run completed.
         settings: further arguments of ``fine_tune``.
@@ -128,6 +129,11 @@ def fine_tune_folds(
     return FineTuned(record, predictions)
 
 
+def trained_in(folds: np.ndarray, fold: int) -> np.ndarray:
+    """``(train rows,)`` bool: the rows of other folds, and extra rows but those of another fold alone."""
+    return (folds != fold) & ((folds >= -1) | (folds == -2 - fold))
+
+
 def _fold_parts(by_part: Mapping[str, EncodedPart], folds: np.ndarray, fold: int) -> dict[str, EncodedPart]:
     """A task's parts for one fold: the fold's rows validate, all others train.
 
@@ -139,7 +145,7 @@ def _fold_parts(by_part: Mapping[str, EncodedPart], folds: np.ndarray, fold: int
     validation_folds = folds[folds >= 0]
     return {
         **by_part,
-        "train": take(by_part["train"], np.flatnonzero(folds != fold)),
+        "train": take(by_part["train"], np.flatnonzero(trained_in(folds, fold))),
         "validation": take(by_part["validation"], np.flatnonzero(validation_folds == fold)),
     }
 
@@ -204,6 +210,9 @@ def _combined(
             else:
                 outputs = plain_vote(task, np.stack(by_fold))
             combined[task.name][name] = Predictions.of(task, ids=part.ids, outputs=outputs, labels=part.labels)
+            for fold, of_fold in enumerate(by_fold if name == "unlabeled" else ()):  # for students of the same folds
+                own = Predictions.of(task, ids=part.ids, outputs=of_fold, labels=None)
+                combined[task.name][f"{name}-{fold_name(fold)}"] = own
     return combined
 
 

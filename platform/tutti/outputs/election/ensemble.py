@@ -15,6 +15,7 @@ import numpy as np
 from tutti.bank.electorate import Checkpoints
 from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
+from tutti.outputs.election.answers import answers_note
 from tutti.outputs.election.card import FOLDED, PICTURE, RELIABILITY, Card, Graded, Single
 from tutti.outputs.election.grade import grade
 from tutti.outputs.election.members import Election, Rule, elect, votes
@@ -46,13 +47,13 @@ class Voted:
 
     Attributes:
         card: without files.
-        items: by task and test part, the ids and what the submission says of each row.
+        items: by task and test part, the rows of the submission by the names of its columns.
         files: the submission files, by part and name.
         texts: of tasks of texts, what was written with its log-probability, by part and file name.
     """
 
     card: Card
-    items: Mapping[str, Mapping[str, tuple[list[str], Sequence[Item]]]]
+    items: Mapping[str, Mapping[str, list[dict[str, Any]]]]
     files: Files
     texts: Files
 
@@ -134,6 +135,7 @@ def vote(
         notes=(
             *notes,
             *(f"Task {task.name} has no test file." for task in tasks if not test_ids.get(task.name)),
+            *(note for task in tasks for note in answers_note(task, election.tasks[task.name], validation[task.name])),
             *(note for task in tasks for part in test_ids.get(task.name, {}) for note in submission.notes(task, part)),
             *(_lacking(files[part]) for part in files if lacking(files[part])),
         ),
@@ -150,13 +152,24 @@ def vote(
             place, _ = submission.place(task, part)
             content = written_texts(bank, task, part, election.tasks[task.name], inputs)
             texts.setdefault(place, {})[f"{task.name}.predictions.jsonl"] = content
+        if task.kind.spans == "one":
+            for part, (ids, labels) in items.get(task.name, {}).items():
+                place, _ = submission.place(task, part)
+                pieces = dict(zip(ids, submission.filled(task, part, labels), strict=True))
+                content = json.dumps(pieces, ensure_ascii=False, indent=1).encode()
+                texts.setdefault(place, {})[f"{task.name}.answers.json"] = content
         for part, write in (tagged or {}).get(task.name, {}).items():
             place, _ = submission.place(task, part)
             elected = election.tasks[task.name]
             decided = elected.ensemble.decide(votes(bank, task=task, part=part, elected=elected).combined)
             suffix, content = write([json.loads(cell) for cell in task.kind.cells(decided, task.names)])
             texts.setdefault(place, {})[f"{task.name}.tagged{suffix}"] = content
-    return Voted(replace(card, recipe_keys=recipe_keys or {}), items, files, texts)
+    shown = {
+        task.name: {part: submission.shown(task, part, *each) for part, each in items[task.name].items()}
+        for task in tasks
+        if task.name in items
+    }
+    return Voted(replace(card, recipe_keys=recipe_keys or {}), shown, files, texts)
 
 
 def write_ensemble(*, out: Path, **given: Any) -> Card:

@@ -19,7 +19,7 @@ from tutti.outputs.submission.formats.glue import official, spelled
 from tutti.tasks.layouts.candidates import ambiguous, answer_form, answered, from_json
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.ids import is_id_name
-from tutti.tasks.layouts.reading import CellCheck
+from tutti.tasks.layouts.reading import REPEATED, CellCheck, raise_any
 from tutti.tasks.layouts.table import Table, column_names
 from tutti.tasks.scorer import Scorer
 
@@ -69,6 +69,7 @@ def read_labels(
             raise
         other = "or name a table of two columns, id and label"
         raise TaskFileError(*(replace(each, remedy=f"{each.remedy}, {other}") for each in error.faults)) from error
+    raise_any(rows.attrs.get(REPEATED, ()), origin=source)  # which of them is meant?
     by_id, ids = rows.set_index("id"), expected["id"]
     remedy = "name the labels of this very test file, or a table of its ids and labels (columns id and label)"
     if missing := [row for row in ids if row not in by_id.index]:

@@ -75,9 +75,13 @@ def without_scores(
         due, owner = [task.name for task in tasks], owner_of(record.key)
         if by == "task" and owner not in ("", study):
             due = [name for name in due if name in tasks_by_study[owner]]
+        if by == "task" and record.source is not None:
+            continue
         for name in due:
             if name not in record.task_scores:
-                yield Fault(f"trial {record.key}", f"have a validation score for task {name}", "none", remedy)
+                guest = "import its predictions of that task, or set `members: {by: task}` or `{guests: false}`"
+                own = remedy if record.source is None else guest
+                yield Fault(f"trial {record.key}", f"have a validation score for task {name}", "none", own)
 
 
 def without_parts(

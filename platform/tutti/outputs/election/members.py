@@ -192,9 +192,10 @@ def elect(
         remedy = f"wait until a trial has finished, {more}, or restore the bank from a copy where it was lost"
         requirement = "have predictions of a finished trial in its bank"
         raise StudyError(Fault(f"the study {study}", requirement, "none", remedy))
-    groups = text_groups_of({task.name: validation[task.name] for task in tasks})
+    apart = [task.name for task in tasks if task.kind.comparative]
+    groups = text_groups_of({task.name: validation[task.name] for task in tasks}, apart=apart)
     texts_of = groups
-    if any("group" in rows for rows in validation.values()):  # rows of one group have different texts
+    if apart or any("group" in rows for rows in validation.values()):  # rows of one group have different texts
         texts_of = text_groups_of(
             {name: rows.drop(columns="group", errors="ignore") for name, rows in validation.items()}
         )

@@ -24,7 +24,9 @@ from tutti.outputs.election.members import Elected, Rule, elect, votes
 from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.pseudo.pool import PART, Pool, ledger_of
 from tutti.outputs.pseudo.report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
+from tutti.tasks.kinds.entities import UNKNOWN, sure_parts
 from tutti.tasks.kinds.probabilities import known
+from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.layouts.soft import PROBABILITY, SUFFIX, SoftLabels
 from tutti.tasks.layouts.table import SUFFIXES
 
@@ -145,16 +147,22 @@ def label(
         task
         for task in tasks
         if task.name in pools and (labelling.select == "all" or task.kind.probabilistic or task.kind.generative)
+        if not task.kind.comparative  # values of texts are no pairs
     ]
     numbers = [task.name for task in tasks if task.name in pools and task not in labellable]
+    compared = [task.name for task in tasks if task.kind.comparative]
     if labelling.labels == "soft" and (tagged := [task.name for task in labellable if task.kind.sequential]):
         fitting = f"be hard with tasks of tags, whose files have a tag for each word: {', '.join(tagged)}"
         raise StudyError(Fault("pseudo_labels.labels", fitting, "soft", "set it to hard"))
+    if labelling.select == "parts" and (whole := [each.name for each in labellable if not each.kind.sequential]):
+        fitting = f"be of tasks with tags alone: {', '.join(whole)} has none"
+        raise StudyError(Fault("pseudo_labels.select", fitting, "parts", "set another, such as threshold"))
     if not labellable:
         remedy = "name a file of unlabelled rows as `unlabeled:` of a task and run a new study"
-        if numbers:
+        if {*numbers} - {*compared}:
             remedy = f"set `select: all` in the recipe, or {remedy}"
-        got = f"none but {', '.join(numbers)}, whose labels are numbers" if numbers else "none"
+        what = "pairs, which values of texts are not" if {*numbers} <= {*compared} else "numbers"
+        got = f"none but {', '.join(numbers)}, whose labels are {what}" if numbers else "none"
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [PART] for task in labellable}
     election = elect(
@@ -232,7 +240,7 @@ def _labelled(
         rule = f"be the {len(voted.ids)} rows that the study's trials read, in the same order"
         remedy = "restore the study's folder `data`, or run a new study"
         raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(pool.rows)} rows, others", remedy))
-    eligible = _with_texts(pool.rows) & ~pool.seen
+    eligible = _with_texts(pool.rows) & (~pool.seen | labelling.known_rows)
     kind = task.kind
     if not kind.probabilistic:
         agreement = None
@@ -256,11 +264,23 @@ def _labelled(
     voting = ensemble.combiner.weights != 0
     by_members = elected.ballot.decided_alone(voted.members[voting], ensemble.voters[voting])
     opinions = opinion(kind, probabilities, decided, by_members)
+    if labelling.select == "parts":
+        decided, opinions = _parts(kind, probabilities, decided, labelling)
+        eligible = eligible & (decided >= (kind.spans != "none")).any(axis=1)
     competes = kind.exclusive and not kind.exchangeable  # as labels do not, for rows
     prior = pool.prior if competes else np.ones(1)
     rows = choose(opinions, labelling, prior=prior, able=eligible)
     eligible_rows = int(eligible.sum())
     return _Labelled(task, pool, elected, eligible_rows, rows, decided[rows], probabilities[rows], opinions[rows])
+
+
+def _parts(
+    kind: Kind, probabilities: np.ndarray, decided: np.ndarray, labelling: PseudoLabels
+) -> tuple[np.ndarray, Opinion]:
+    """The tags that are sure enough, the others unknown, and how sure the least certain of them is."""
+    kept = sure_parts(probabilities, decided, labelling.threshold, marks=kind.spans != "none")
+    known_alone = np.where((kept == UNKNOWN)[..., None], np.nan, probabilities)
+    return kept, opinion(kind, known_alone, kept, kept[None])
 
 
 def _with_texts(rows: DataFrame) -> np.ndarray:
@@ -279,7 +299,7 @@ def _task_report(labelled: _Labelled, labelling: PseudoLabels, calibrated: bool)
             shares = task.kind.held(labelled.decided, task.outputs).mean(axis=0)
             if labelling.labels == "soft":
                 shares = labelled.predictions.mean(axis=0, dtype=np.float64)
-            if not task.kind.exchangeable:  # a place means nothing from row to row
+            if not task.kind.exchangeable and labelling.select != "parts":  # a place means nothing from row to row
                 largest_drift, index = drift(shares, labelled.pool.prior)
                 drifting_class = task.names[index]
     limit = labelling.max_drift
@@ -339,8 +359,10 @@ def _judged(
     assert probabilities is not None
     assert held_out.agreement is not None
     opinions = opinion(kind, probabilities, held_out.labelled, held_out.labelled[None])
-    opinions = replace(opinions, agreement=held_out.agreement)
-    decided, labels = (kind.held(each, outputs) for each in (held_out.labelled, ballot.labels))
+    opinions, given = replace(opinions, agreement=held_out.agreement), held_out.labelled
+    if labelling.select == "parts":
+        given, opinions = _parts(kind, probabilities, given, labelling)
+    decided, labels = (kind.held(each, outputs) for each in (given, ballot.labels))
     decided = decided & known(kind, ballot.labels)
     first = ballot.first_of_texts(np.arange(len(ballot.labels)))
     least = labelling.agreement

@@ -20,11 +20,13 @@ EXPECTED = (
     "Expected precision is the share of right labels among the validation rows that would get the label with this "
     "confidence and had no part in choosing the members, with its 95 % interval and their number."
 )
+_PARTS = "Words and spans with a confidence of at least {threshold:g} are labelled, in rows that have any"
 _SELECT_SENTENCES = {
     "threshold": "A row is labelled where the ensemble's confidence is at least {threshold:g}",
     "quantile": "Of each class the surest {share:.4g} of the eligible rows are labelled",
     "prior": "The surest rows of each class are labelled, {share:.4g} of the eligible, with training's class shares",
     "all": "Every row is labelled",
+    "parts": _PARTS,
 }
 _SURE = "as sure as its least certain label, given or not"
 _SELECT_SENTENCES_OF_LABELS = {
@@ -32,6 +34,7 @@ _SELECT_SENTENCES_OF_LABELS = {
     "quantile": f"The surest {{share:.4g}} of the eligible rows are labelled; a row is {_SURE}",
     "prior": f"The surest {{share:.4g}} of the eligible rows are labelled; a row is {_SURE}",
     "all": "Every row is labelled",
+    "parts": _PARTS,
 }
 
 
@@ -221,7 +224,9 @@ class PseudoLabelReport:
                 "`calibration: temperature` where it is not set, or `select: quantile` in the recipe, or train better "
                 "members."
             )
-        relax_selection = {"threshold": "lower the threshold", "all": ""}.get(labelling.select, "raise `share`")
+        relax_selection = {"threshold": "lower the threshold", "parts": "lower the threshold", "all": ""}.get(
+            labelling.select, "raise `share`"
+        )
         remedies = [way for way in ("lower `agreement`" if labelling.agreement else "", relax_selection) if way]
         return f"No row of task {task} was chosen: {no_file}. In the recipe, {' or '.join(remedies)}."
 

@@ -79,12 +79,14 @@ def class_scores(task: Task, elected: Elected) -> tuple[ClassScores, ...]:
     Rows on which a label is missing do not count for it.
     """
     labels, kind = elected.ballot.labels, task.kind
+    if kind.spans == "none":
+        known_tags = labels >= 0
+        found, true = elected.held_out.decisions[0][known_tags].astype(np.int64), labels[known_tags]
+        counted = [np.bincount(each, minlength=task.outputs) for each in (true[true == found], found, true)]
+        return tuple(_of_counts(name, *each) for name, *each in zip(task.names, *counted, strict=True))
     if kind.sequential:
         counts = entity_counts(labels, elected.held_out.decisions[0], outputs=task.outputs).sum(axis=0).T
-        return tuple(
-            ClassScores(name, int(true), right / found if found else None, right / true if true else None)
-            for name, (right, found, true) in zip(types_of(task.names), counts, strict=True)
-        )
+        return tuple(_of_counts(name, *each) for name, each in zip(types_of(task.names), counts, strict=True))
     every_actual, every_predicted = (kind.held(each, task.outputs) for each in (labels, elected.held_out.decisions[0]))
     every_predicted = every_predicted & known(kind, labels)
     scores = []
@@ -92,6 +94,10 @@ def class_scores(task: Task, elected: Elected) -> tuple[ClassScores, ...]:
         correct = actual & predicted
         scores.append(ClassScores(name, int(actual.sum()), _share(correct, predicted), _share(correct, actual)))
     return tuple(scores)
+
+
+def _of_counts(name: str, right: int, found: int, true: int) -> ClassScores:
+    return ClassScores(name, int(true), right / found if found else None, right / true if true else None)
 
 
 def disputed(
@@ -132,10 +138,11 @@ def disputed(
 
 
 def _parts(task: Task, text: str, labels: np.ndarray, decided: np.ndarray) -> tuple[Part, ...]:
-    types = ("", *types_of(task.names))
+    marks = task.kind.spans != "none"
+    types = ("", *types_of(task.names)) if marks else task.names
     units = spans_of(text, task.unit)[: int((labels != ABSENT).sum())]  # a text beside it follows
     by_unit = [
-        (types[(max(int(tag), 0) + 1) // 2], types[(max(int(other), 0) + 1) // 2])
+        tuple(types[(max(int(one), 0) + 1) // 2 if marks else max(int(one), 0)] for one in (tag, other))
         for tag, other in zip(labels[: len(units)], decided[: len(units)], strict=True)
     ]
     parts: list[Part] = []

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tutti.outputs.submission.formats.csv import Csv
 from tutti.outputs.submission.formats.filling import filling_of_candidates
 from tutti.outputs.submission.formats.glue import Glue, official, plain, spelled
 from tutti.outputs.submission.formats.protocol import Item, SubmissionFormat
+from tutti.tasks.layouts.tags import piece_of
 from tutti.tasks.number_text import shortest
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Formats:
         glue_tasks: by task that writes a file in the format ``glue``, the GLUE task that it is, whose official name the
             file has.
         separators: by task whose files have several labels in one cell, what stands between them.
+        texts: by task with at most one span of each row, and test part, the text of each row.
         choices: by task whose rows have candidates, and test part, the candidates of each row.
         rows: by ``TASK`` or ``TASK/SET``, the ids to write in place of those of its sample, which is of other rows.
     """
@@ -49,6 +51,7 @@ class Formats:
     separators: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, Mapping[str, Sequence[Sequence[str]]]] = field(default_factory=dict)
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    texts: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
 
     def check(self, test_ids: TestIds, tasks: Sequence[Task]) -> None:
         """Checks that each template belongs to a test file and has its rows, and no labels of another task, and that
@@ -135,7 +138,22 @@ class Formats:
 
     def render(self, task: Task, part: str, ids: Sequence[str], items: Sequence[Item]) -> bytes:
         """The content of the file of one part of one task; raises SubmissionError as the format does."""
+        return self.of(task, part).render(ids, self.filled(task, part, items))
+
+    def shown(self, task: Task, part: str, ids: Sequence[str], items: Sequence[Item]) -> list[dict[str, Any]]:
+        """The rows of that file by the names of its columns, in its order: those of a sample, or id and label."""
+        form, cells = self.of(task, part), self.filled(task, part, items)
+        id_name, *names = form.header if isinstance(form, Csv) else ("id", "label")
+        named = [each if isinstance(each, Mapping) else {names[0]: each} for each in cells]
+        by_id = {row: {id_name: row, **each} for row, each in zip(ids, named, strict=True)}
+        return [by_id[row] for row in (form.in_order(by_id) if isinstance(form, Csv) else ids)]
+
+    def filled(self, task: Task, part: str, items: Sequence[Item]) -> Sequence[Item]:
+        """What that file has for each row, from ``items``."""
         form = self.of(task, part)
+        if task.kind.spans == "one":
+            texts = self.texts.get(task.name, {}).get(part) or [""] * len(items)
+            items = [piece_of(text, task.unit, str(item)) for text, item in zip(texts, items, strict=True)]
         if task.kind.exchangeable and not isinstance(form, Glue):
             sampled = form.filling(task) if isinstance(form, Csv) and form.order is not None else None
             filling = sampled or filling_of_candidates(task)
@@ -147,7 +165,7 @@ class Formats:
             items = [*map(form.filling(task).item, items)]
         elif isinstance(form, Csv) and task.kind.exclusive and len(task.names) == 2:
             items = [{task.names[1]: item[task.names[1]]} if isinstance(item, Mapping) else item for item in items]
-        return form.render(ids, items)
+        return items
 
     def _kind(self, task: Task) -> str:
         """The GLUE task that names the file; the task's own name where another file would have the same one."""

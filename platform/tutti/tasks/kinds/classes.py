@@ -30,6 +30,8 @@ class Classes:
     exchangeable: ClassVar[bool] = False
     generative: ClassVar[bool] = False
     sequential: ClassVar[bool] = False
+    comparative: ClassVar[bool] = False
+    spans: ClassVar[str] = ""
     tuned_alone: ClassVar[bool] = False
     needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "confusion_matrix"

@@ -137,6 +137,24 @@ def sureness(probabilities: np.ndarray, found: Entities) -> np.ndarray:
     return np.bincount(entity, weights=of_type, minlength=len(found)) / lengths
 
 
+def sure_parts(probabilities: np.ndarray, tags: np.ndarray, threshold: float, *, marks: bool) -> np.ndarray:
+    """The tags of units that are sure enough, ``UNKNOWN`` in place of the others.
+
+    Of entities their ``sureness`` counts, and all units of one are kept or none.
+
+    Args:
+        probabilities: ``(rows, units, tags)``.
+        marks: whether tags mark spans.
+    """
+    own = np.take_along_axis(probabilities, np.maximum(tags, 0)[..., None].astype(np.int64), axis=2)[..., 0]
+    unsure = (own < threshold) & (tags >= 0)
+    if marks:
+        found = entities_of(tags)
+        in_unsure = without(tags, found, sureness(probabilities, found) >= threshold) > 0
+        unsure = np.where(tags > 0, in_unsure, unsure)
+    return np.where(unsure, UNKNOWN, tags).astype(tags.dtype)
+
+
 def without(tags: np.ndarray, found: Entities, unsure: np.ndarray) -> np.ndarray:
     """The tags, with O in place of some entities.
 

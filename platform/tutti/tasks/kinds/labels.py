@@ -36,6 +36,8 @@ class Labels:
     exchangeable: ClassVar[bool] = False
     generative: ClassVar[bool] = False
     sequential: ClassVar[bool] = False
+    comparative: ClassVar[bool] = False
+    spans: ClassVar[str] = ""
     tuned_alone: ClassVar[bool] = True
     needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "scores_by_label"

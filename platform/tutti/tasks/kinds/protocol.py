@@ -29,6 +29,10 @@ class Kind(Protocol):
             may have fewer than others: nothing is then learnt, tuned or counted by output.
         generative: whether outputs are texts that a model writes token by token. They take no mean.
         sequential: whether a row has several units, such as words, each with outputs of its own.
+        comparative: whether labels compare the texts of a row, each of which has a value of its own. Values of members
+            then have no common unit, and ``distributions`` and ``truths`` say which text is better.
+        spans: how many spans the tags of a row's units mark: ``many``, at most ``one``, or ``none``, where tags are
+            classes of units; empty where units have no tags.
         tuned_alone: whether a model alone is scored at tuned decisions, for metrics that have a ``tuner``, since those
             without parameters say little of it.
         needs_order: whether the order of the outputs counts, so that it has to be known.
@@ -41,6 +45,8 @@ class Kind(Protocol):
     exchangeable: ClassVar[bool]
     generative: ClassVar[bool]
     sequential: ClassVar[bool]
+    comparative: ClassVar[bool]
+    spans: ClassVar[str]
     tuned_alone: ClassVar[bool]
     needs_order: ClassVar[bool]
     picture: ClassVar[str]

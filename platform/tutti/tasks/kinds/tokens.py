@@ -46,6 +46,8 @@ class Tokens:
     exchangeable: ClassVar[bool] = False
     generative: ClassVar[bool] = False
     sequential: ClassVar[bool] = True
+    comparative: ClassVar[bool] = False
+    spans: ClassVar[str] = "many"
     tuned_alone: ClassVar[bool] = False
     needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "scores_by_type"
@@ -66,15 +68,23 @@ class Tokens:
         labels = np.full((len(rows), max(map(len, rows), default=1)), ABSENT, dtype=np.int32)
         for row, tags in enumerate(rows):
             labels[row, : len(tags)] = tags
+        return self._legal(labels)
+
+    def _legal(self, labels: np.ndarray) -> np.ndarray:
+        """Labels as decisions are: each entity begins with B."""
         return repaired(labels)
 
     def label_faults(self, labels: LabelCells, names: Sequence[str]) -> Iterator[Fault]:
         if len(names) < 3:
             yield Fault(labels.origin, "mark an entity at least", "no tag but O", "name the column of the tags")
+        yield from self._unknown(labels, names)
+
+    def _unknown(self, labels: LabelCells, names: Sequence[str]) -> Iterator[Fault]:
+        """A fault for each file beside that of training rows with tags that these do not have."""
         for where, cells in (*([labels.validation] if labels.validation else ()), *labels.extra.items()):
             tags = {tag for cell in cells for tag in json.loads(cell) if tag is not None}
-            if others := sorted({tag[2:] for tag in tags - {*names}}):
-                rule, remedy = f"have entities of types that occur in {labels.origin}", "correct them, or add rows"
+            if others := sorted({tag[2 * bool(self.spans != "none") :] for tag in tags - {*names}}):
+                rule, remedy = f"have tags that occur in {labels.origin}", "correct them, or add rows"
                 yield Fault(where, rule, ", ".join(map(repr, others[:_SHOWN])), remedy)
 
     def untrained(self, labels: np.ndarray, names: Sequence[str]) -> list[str]:

@@ -26,6 +26,8 @@ class Values:
     exchangeable: ClassVar[bool] = False
     generative: ClassVar[bool] = False
     sequential: ClassVar[bool] = False
+    comparative: ClassVar[bool] = False
+    spans: ClassVar[str] = ""
     tuned_alone: ClassVar[bool] = False
     needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "predicted_and_true"
@@ -115,7 +117,7 @@ class Values:
         if len(first) < 2:
             return 0.0
         pairs = zip(columns(first).T, columns(second).T, strict=True)
-        return float(np.mean([_apart(one, other) for one, other in pairs]))
+        return float(np.mean([correlation_distance(one, other) for one, other in pairs]))
 
     def disagreement(self, votes: np.ndarray) -> np.ndarray:
         """The standard deviation over members, and of several columns their mean in units of each column's spread."""
@@ -234,7 +236,8 @@ def number_text(value: Any, exact: bool) -> str:
     return np.format_float_positional(np.float32(value), trim="-") if exact else f"{value:.6g}"
 
 
-def _apart(first: np.ndarray, second: np.ndarray) -> float:
+def correlation_distance(first: np.ndarray, second: np.ndarray) -> float:
+    """1 minus the correlation, 0 if both are constant and 1 if one is."""
     if not (np.ptp(first) and np.ptp(second)):
         return float(np.ptp(first) != np.ptp(second))
     return 1 - float(np.corrcoef(first, second)[0, 1])

@@ -13,7 +13,7 @@ from tutti.tasks.layouts.cells import cell_text
 from tutti.tasks.spelling import plain
 
 if TYPE_CHECKING:
-    from tutti.config.study import AnswerForm
+    from tutti.config.columns import AnswerForm
 
 PREFIX = "choice of "
 """Prefix of our names for the columns of a table that hold candidates."""

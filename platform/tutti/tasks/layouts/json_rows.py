@@ -15,6 +15,7 @@ from tutti.tasks.layouts.tabs import blocks_of, lines_of
 
 _Item = tuple[int, dict[str, Any] | Fault]  # the place of a row, and the row or what is wrong with it
 _SHOWN = 5
+_HEAD = 4096  # characters that tell what a file is
 _RULE = "be JSON Lines, an object per line, or one array of objects"
 
 
@@ -29,6 +30,8 @@ def json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[Bl
     """
     check_text(source)
     items, unit = (_items_of_array(source), "row") if _begins_array(source) else (_items_of_lines(source), "line")
+    if _has_articles(source):
+        items, unit = _items_of_articles(source), "question"
     names: dict[str, None] = {}
     head: list[tuple[int, dict[str, Any]]] = []  # the place and the keys of the first row, after its block
     for block in [list(items)] if limit is None else blocks_of(items, limit):
@@ -55,6 +58,36 @@ def json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[Bl
 def _begins_array(source: str) -> bool:
     with opened_text(source) as file:
         return next((line for line in file if line.strip()), "").lstrip().startswith("[")
+
+
+def _has_articles(source: str) -> bool:
+    """Whether a file is one object of articles with paragraphs and their questions, as SQuAD is published."""
+    with opened_text(source) as file:
+        head = file.read(_HEAD)
+    return head.lstrip().startswith("{") and '"data"' in head and '"paragraphs"' in head
+
+
+def _items_of_articles(source: str) -> Iterator[_Item]:
+    """The questions, each with its context and its answers as the hub's data set has them."""
+    with opened_text(source) as file:
+        try:
+            articles = _decode(file.read())["data"]
+            rows = [
+                (part["context"], each)
+                for article in articles
+                for part in article["paragraphs"]
+                for each in part["qas"]
+            ]
+            for number, (context, each) in enumerate(rows, start=1):
+                row = {"id": each["id"], "context": context, "question": each["question"]}
+                if "answers" in each:
+                    answers = each["answers"]
+                    keys = ("text", "answer_start")
+                    row["answers"] = {key: [one[key] for one in answers] for key in keys}
+                yield number, row
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            rule = "have articles with paragraphs, each with context and qas, as SQuAD is published"
+            raise TaskFileError(Fault(source, rule, f"{type(error).__name__}: {error}", "correct it there")) from error
 
 
 def _items_of_lines(source: str) -> Iterator[_Item]:

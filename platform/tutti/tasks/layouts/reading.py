@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 FAULTS_SHOWN = 10
+REPEATED = "repeated"
+"""The attribute of frames of labelled rows with the faults that ids which repeat would be in rows to predict."""
 TEXTS = ("text", "choices")  # how the names of columns of texts begin
 _FEW = 3  # faults of one kind that are told one by one
 CellCheck = Callable[[str], tuple[str, str, str] | None]
@@ -192,7 +194,11 @@ def checked_frame(columns: Mapping[str, Sequence[str]], **options: Any) -> DataF
     """``checked_columns`` as a data frame; raises as they do."""
     from pandas import DataFrame  # which bundles need not have
 
-    return DataFrame(checked_columns(columns, **options), dtype="str")
+    repeated: list[Fault] = []
+    frame = DataFrame(checked_columns(columns, repeated=repeated, **options), dtype="str")
+    if "label" in columns:
+        frame.attrs[REPEATED] = repeated
+    return frame
 
 
 def checked_columns(
@@ -204,6 +210,7 @@ def checked_columns(
     faults: Sequence[Fault],
     check: CellCheck | None = None,
     unique: bool = True,
+    repeated: list[Fault] | None = None,
 ) -> dict[str, list[str]]:
     """The columns, after checking for empty cells and repeated ids; labels without surrounding space.
 
@@ -239,17 +246,17 @@ def checked_columns(
             if value.strip() and (fault := check(value)):
                 all_faults.append(Fault(f"{origin}, {place} {number_in_file}", *fault))
     first: dict[str, int] = {}
-    for number_in_file, row_id in zip(places, columns["id"], strict=True) if unique and not labelled else ():
+    repeats: list[Fault] = []
+    for number_in_file, row_id in zip(places, columns["id"], strict=True) if unique else ():
         if row_id in first:
             got = f"{row_id!r}, which {place} {first[row_id]} has already"
-            all_faults.append(
-                Fault(f"{origin}, {place} {number_in_file}", "have an id of its own", got, "give each row its own id")
-            )
+            what, remedy = f"{origin}, {place} {number_in_file}", "give each row its own id"
+            repeats.append(Fault(what, "have an id of its own", got, remedy))
         first.setdefault(row_id, number_in_file)
-    raise_any(all_faults, origin=origin)
+    raise_any([*all_faults, *([] if labelled else repeats)], origin=origin)
     checked = {name: list(cells) for name, cells in columns.items()}
-    if labelled:
-        checked["id"] = own_ids(columns["id"])
-    if "label" in checked:  # white space around it would make a class of its own
-        checked["label"] = [label.strip() for label in checked["label"]]
+    if labelled:  # white space around a label would make a class of its own
+        checked["id"], checked["label"] = own_ids(columns["id"]), [label.strip() for label in checked["label"]]
+    if repeated is not None:
+        repeated += repeats
     return checked

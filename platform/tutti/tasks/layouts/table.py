@@ -21,6 +21,7 @@ from tutti.tasks.layouts.delimited import delimited_blocks, dialect_notice
 from tutti.tasks.layouts.ids import WHOLE_FLOATS, id_columns
 from tutti.tasks.layouts.json_rows import json_blocks
 from tutti.tasks.layouts.reading import (
+    REPEATED,
     Block,
     CellCheck,
     FileSource,
@@ -34,18 +35,12 @@ from tutti.tasks.layouts.tabs import write_lines
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tutti.config.study import AnswerForm
+    from tutti.config.columns import AnswerForm
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 """Of the tables that can be written. Read are workbooks too, and all of them packed."""
 _TEXTS = ("", ".txt", ".tab", ".data", ".dat", ".text", ".ndjson")  # which may be tables under another name
-_SAVED = {
-    ".xls": workbook.SUFFIX,
-    ".feather": ".parquet",
-    ".arrow": ".parquet",
-    ".pkl": ".parquet",
-    ".pickle": ".parquet",
-}
+_SAVED = {".xls": workbook.SUFFIX} | dict.fromkeys((".feather", ".arrow", ".pkl", ".pickle"), ".parquet")
 ANSWERS = "answers"
 """The attribute of frames in which they say what the labels of their file were, as ``columns.answers``."""
 _ROWS = 4096  # that are looked at together for their ids
@@ -71,6 +66,8 @@ class Table(FileSource):
         template: the text, composed of columns as in ``{title} [SEP] {body}``, in place of ``text``. A file that has a
             column by the name of the template itself, as ``write`` makes it, has the texts already.
         template_b: the second text, in place of ``text_b``.
+        single: where ``text`` is the better one of two, which is the label of each row: the column of the text in files
+            to predict that have neither; None in other tasks.
         group, fold: names of the columns of groups and folds in labelled rows; None where there are none.
         absent: name of a column that the first row lacks. ``blocks`` refuses rows of JSON Lines that have it, whose
             values would be lost; None to pass over such columns.
@@ -90,6 +87,7 @@ class Table(FileSource):
     weight: str | None = None
     template: str | None = None
     template_b: str | None = None
+    single: str | None = None
     absent: str | None = None
     sample_ids: tuple[str, ...] = ()
     group: str | None = None
@@ -101,7 +99,7 @@ class Table(FileSource):
         wanted = {*self.wanted(names), *filter(None, [layout.absent])}
         columns, places, place = next(table_blocks(source, None, wanted=wanted))
         names = without_id(names, columns) if labelled else names
-        return frame_of(columns, names, self, origin=source, places=places, place=place, check=check)
+        return frame_of(columns, names, layout, origin=source, places=places, place=place, check=check)
 
     def further_columns(self, source: str) -> dict[str, Sequence[object]]:
         known = self.wanted(self.names(labelled=True))
@@ -133,6 +131,11 @@ class Table(FileSource):
         All rows have an id, or none. A submission with row numbers in their place would be of other rows, and no check
         could tell.
         """
+        if self.single and not {self.text, self.text_b} & {*column_names(source, wanted={self.text, self.single})}:
+            start = self.template and self.template.removesuffix(f"{self.text}}}")
+            template = start and f"{start}{self.single}}}"
+            texts = replace(self, text=self.single, text_b=None, template=template, template_b=None, single=None)
+            return texts.with_ids(source)
         if self.id is not None:
             return self
         found = self.id_columns(source)
@@ -168,7 +171,9 @@ class Table(FileSource):
         theirs = {"id": self.id, "text": self.text, "text_b": self.text_b}
         theirs |= {candidates.PREFIX + name: name for name in self.choices}
         if labelled:
-            theirs |= {PREFIX + name: name for name in self.labels} or {"label": self.label}
+            theirs |= {PREFIX + name: name for name in self.labels} or {
+                "label": self.text if self.single else self.label
+            }
             theirs |= {"group": self.group, "fold": self.fold, "weight": self.weight}
         theirs |= {ours: column_name(template) for ours, template in self.templates().items()}
         return {ours: name for ours, name in theirs.items() if name is not None}
@@ -242,9 +247,10 @@ def frame_of(*table: Any, **options: Any) -> DataFrame:
     """``columns_of_table`` as a data frame that says the form of ``ANSWERS``; raises as it does."""
     from pandas import DataFrame
 
-    columns, form = columns_of_table(*table, **options)
+    repeated: list[Fault] = []
+    columns, form = columns_of_table(*table, repeated=repeated, **options)
     frame = DataFrame(columns, dtype="str")
-    frame.attrs[ANSWERS] = form
+    frame.attrs |= {ANSWERS: form} | ({REPEATED: repeated} if "label" in columns else {})
     return frame
 
 
@@ -259,6 +265,7 @@ def columns_of_table(
     check: CellCheck | None = None,
     first_row: int = 0,
     unique: bool = True,
+    repeated: list[Fault] | None = None,
 ) -> tuple[dict[str, list[str]], AnswerForm | None]:
     """The columns listed in ``names``, under our names and as str, checked by ``checked_columns``; and ``ANSWERS``.
 
@@ -269,13 +276,15 @@ def columns_of_table(
     Raises:
         TaskFileError: naming each missing column with the most similar one, or each faulty row.
     """
+    is_better = layout.single is not None and names.get("label") == layout.text
+    names = {ours: name for ours, name in names.items() if not (is_better and ours == "label")}
     composed = {column: template for column, template in layout.templates().items() if names[column] not in table}
     sources = {column: columns_in(composed[column]) if column in composed else [names[column]] for column in names}
     used = {name for of_column in sources.values() for name in of_column}
     faults = [
         Fault(
             origin,
-            f"have the column {name!r} ({_key_of(column, column in composed)})",
+            f"have the column {name!r} ({_key_of(column, column in composed, compared=layout.single is not None)})",
             f"the columns {', '.join(table) or 'none'}",
             nearest(
                 name,
@@ -301,11 +310,8 @@ def columns_of_table(
                 got, remedy = f"the rounded number {value!r}", "write the ids as whole numbers or as texts"
                 faults.append(Fault(f"{origin}, {place} {number}", f"have all digits of its {name!r}", got, remedy))
             elif isinstance(value, (list, dict, bytes)) and not is_list:
-                rule, got, remedy = (
-                    f"have a text or number in {name!r}",
-                    f"a {type(value).__name__}",
-                    "name a column of texts",
-                )
+                rule, got = f"have a text or number in {name!r}", f"a {type(value).__name__}"
+                remedy = "name a column of texts"
                 if name == names.get("label") and isinstance(value, list):
                     rule = f"have one label in {name!r}, since several labels per row are not a single class"
                     remedy = f"name it as `columns: {{labels: {name}}}`, with a metric for several labels"
@@ -325,21 +331,25 @@ def columns_of_table(
         columns["label"] = by_columns(of_labels)
     elif layout.several and "label" in columns:
         columns["label"] = listed(columns["label"], layout.separator)
+    if is_better:
+        columns["label"] = ["better"] * len(places)
     form = layout.answers
     if layout.choices:
         columns["choices"] = candidates.as_json(own)
         where = [f"{origin}, {place} {each}" for each in places]
         form = candidates.answer(columns, own, form, faults, origin=origin, places=where)
-    options: dict[str, Any] = {"faults": faults, "check": check, "unique": unique}
+    options: dict[str, Any] = {"faults": faults, "check": check, "unique": unique, "repeated": repeated}
     return checked_columns(columns, origin=origin, places=places, place=place, **options), form
 
 
-def _key_of(column: str, is_composed: bool) -> str:
+def _key_of(column: str, is_composed: bool, *, compared: bool) -> str:
     """The key of a study file that names one of our columns, or says how it is composed."""
     if column.startswith(PREFIX):
         return "columns.labels or columns.values"
     if column.startswith(candidates.PREFIX):
         return "columns.choices"
+    if compared and column in (of_pairs := {"text": "better", "text_b": "worse"}):
+        return f"columns.{of_pairs[column]}"
     return column.replace("text", "template") if is_composed else _SPLIT_KEYS.get(column, f"columns.{column}")
 
 

@@ -17,7 +17,7 @@ from tutti.errors import Fault, TaskFileError, counted
 from tutti.files import write_whole
 from tutti.tasks.layouts.cells import cell_text
 from tutti.tasks.layouts.packed import unpacked_name
-from tutti.tasks.layouts.reading import CellCheck, FileSource, checked_columns, raise_any
+from tutti.tasks.layouts.reading import REPEATED, CellCheck, FileSource, checked_columns, raise_any
 from tutti.tasks.layouts.table import Table, column_names, table_blocks
 from tutti.tasks.layouts.tabs import lines_of
 from tutti.tasks.layouts.token_rows import Read, Style, Unfit, is_list, read_row
@@ -58,6 +58,7 @@ class Tagged(FileSource):
             first of ``TEXTS`` and ``LABELS`` that there is.
         text_b: the column of texts that are read beside, such as questions, of tables; None for none.
         id: a column of tables; None for ``id`` where there is one, and otherwise for numbers from 0.
+        marks: whether tags mark spans; otherwise they are classes of units, read and written as they are.
         dataset, subset: as of ``Hub``, whose splits are then the sources; None for files.
     """
 
@@ -68,6 +69,7 @@ class Tagged(FileSource):
     id: str | None = None
     dataset: str | None = None
     subset: str | None = None
+    marks: bool = True
 
     @cached_property
     def _hub(self) -> Hub | None:
@@ -94,7 +96,11 @@ class Tagged(FileSource):
     def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         from pandas import DataFrame
 
-        return DataFrame(next(self._columns(source, None, labelled=labelled, check=check)), dtype="str")
+        repeated: list[Fault] = []
+        columns = next(self._columns(source, None, labelled=labelled, check=check, repeated=repeated))
+        frame = DataFrame(columns, dtype="str")
+        frame.attrs |= {REPEATED: repeated} if labelled else {}
+        return frame
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
         from pandas import DataFrame
@@ -137,7 +143,7 @@ class Tagged(FileSource):
             tags: of O, B and I, for each unit of each row.
         """
         labels = [label for cells, _ in self._blocks(like, None) for *_, label, _ in cells if label is not None]
-        style = Style.of(labels, self._tag_names(like))
+        style = Style.of(labels, self._tag_names(like)) if self.marks else Style(marks=False)
         if self._is_of_lines(source):
             style = style if style.form == "tags" else Style()
             return ".conll", self._tagged_lines(source, tags, style, self._separator(like))
@@ -168,11 +174,11 @@ class Tagged(FileSource):
         return "".join(written).encode()
 
     def _columns(
-        self, source: str, limit: int | None, *, labelled: bool, check: CellCheck | None
+        self, source: str, limit: int | None, *, labelled: bool, check: CellCheck | None, **more: Any
     ) -> Iterator[dict[str, list[str]]]:
         first = 0
         for cells, unit in self._blocks(source, limit):
-            options: dict[str, Any] = {"labelled": labelled, "check": check, "unique": limit is None}
+            options: dict[str, Any] = {"labelled": labelled, "check": check, "unique": limit is None, **more}
             yield self._columns_of(source, cells, unit, first, **options)
             first += len(cells)
 
@@ -187,6 +193,7 @@ class Tagged(FileSource):
         faults: list[Fault] = []
         names = ["id", "text", *["text_b"] * bool(self.text_b), *["label"] * labelled]
         columns: dict[str, list[str]] = {name: [] for name in names}
+        answers: dict[int, tuple[str, ...]] = {}
         for number, (place, name, text, labels, beside) in enumerate(cells, start=first):
             try:
                 row = self._read(source, unit, place, text, labels, labelled=labelled)
@@ -199,15 +206,23 @@ class Tagged(FileSource):
                 columns["text_b"].append(beside)
             if labelled:
                 columns["label"].append(json.dumps(row.tags, ensure_ascii=False))
+            if row.answers is not None:
+                answers[len(columns["id"]) - 1] = row.answers
         origin, places = self.origin(source), [place for place, *_ in cells]
         raise_any(faults, origin=origin)
-        return checked_columns(columns, origin=origin, places=places, place=unit, faults=[], **options)
+        checked = checked_columns(columns, origin=origin, places=places, place=unit, faults=[], **options)
+        if answers:
+            every = range(len(checked["id"]))
+            checked["answers"] = [json.dumps(answers.get(row, ()), ensure_ascii=False) for row in every]
+        return checked
 
     def _read(self, source: str, unit: str, place: int, text: Any, labels: Any, *, labelled: bool) -> Read:
         try:
             if labelled and labels is None:
                 raise Unfit("have labels", "none", "name their column as `columns: {label: NAME}`")
-            return read_row(text, labels, unit=self.unit, labelled=labelled, names=self._tag_names(source))
+            return read_row(
+                text, labels, unit=self.unit, labelled=labelled, names=self._tag_names(source), marks=self.marks
+            )
         except Unfit as error:
             raise TaskFileError(Fault(f"{self.origin(source)}, {unit} {place}", *error.args)) from error
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from tutti.tasks.kinds.entities import OUTSIDE, entities_of, repaired
+from tutti.tasks.units import spans_of
 
 _PREFIXED = re.compile(r"([BIMESLU])(?:[-_](.+))?", re.DOTALL)
 _ROLES: Mapping[str, str] = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
@@ -131,6 +133,17 @@ def tags_of_spans(
         notices["extended"] += bool(units[first, 0] < start or units[last - 1, 1] > end)
         tags[first:last] = [f"B-{name}", *[f"I-{name}"] * (last - first - 1)]
     return tags, notices
+
+
+def piece_of(text: str, unit: str, cell: str) -> str:
+    """The first piece of a text that its tags mark, empty for none.
+
+    Args:
+        cell: a JSON list of O, B and I for its units; further ones, of a text beside it, are passed over.
+    """
+    units = spans_of(text, unit)
+    spans = spans_of_tags(units, [tag or OUTSIDE for tag in json.loads(cell)][: len(units)])
+    return text[slice(*spans[0][:2])] if spans else ""
 
 
 def spans_of_tags(units: np.ndarray, tags: Sequence[str]) -> list[tuple[int, int, str]]:

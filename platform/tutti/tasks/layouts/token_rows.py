@@ -37,18 +37,29 @@ class Read:
         text: its units in the way of ``tutti.tasks.units``.
         tags: of O, B and I; None where the row is to be predicted, and for a tag that is not known.
         odd: how often what notices tell occurred.
+        answers: of labels that are pieces of the text, all of them, each of which is right.
     """
 
     text: str
     tags: list[str | None] | None = None
     odd: Counter[str] = field(default_factory=Counter)
+    answers: tuple[str, ...] | None = None
 
 
-def read_row(text_cell: Any, label_cell: Any, *, unit: str, labelled: bool, names: Sequence[str] | None = None) -> Read:
+def read_row(
+    text_cell: Any,
+    label_cell: Any,
+    *,
+    unit: str,
+    labelled: bool,
+    names: Sequence[str] | None = None,
+    marks: bool = True,
+) -> Read:
     """The row of a cell with a text or a list of words, and one with its labels.
 
     Args:
         names: of tags that are written as numbers.
+        marks: whether tags mark spans; otherwise they are read as they are.
 
     Raises:
         Unfit: where it cannot be read.
@@ -57,22 +68,31 @@ def read_row(text_cell: Any, label_cell: Any, *, unit: str, labelled: bool, name
     if not labelled:
         return Read(text)
     units, labels = spans_of(text, unit), _decoded(label_cell)
-    if isinstance(labels, str) and (unit != "piece" or are_tags(labels.split())):
+    if isinstance(labels, str) and (unit != "piece" or not marks or are_tags(labels.split())):
         labels = labels.split()
     if form_of(labels) == "tags":
         if len(labels) != len(units):
             what = {"word": "word", "character": "character", "piece": "word or sign"}[unit]
             raise Unfit(f"have a tag for each {what}", f"{len(labels)} tags for {len(units)}", "correct the row")
         tags = [_named(tag, names) for tag in labels]
+        if not marks:
+            return Read(text, tags)
         plain = plain_tags(tags)
         return Read(text, plain, Counter({"misplaced": misplaced(tags, plain)}))
+    if not marks:
+        raise Unfit(
+            "have a tag for each word", _shown(labels), "leave `spans: none` out, or name the column of the tags"
+        )
     spans = _spans(labels, text)
     try:
         marked, odd = tags_of_spans(units, spans, len(text))
     except ValueError as error:
         rule = "have spans within the text, the end after the start"
         raise Unfit(rule, str(error), "correct the offsets, which count characters from 0") from error
-    return Read(text, [*marked], Counter(odd))
+    answers = None
+    if form_of(labels) in ("answer", "answers"):
+        answers = (labels,) if isinstance(labels, str) else tuple(labels["text"])
+    return Read(text, [*marked], Counter(odd), answers)
 
 
 def _text(cell: Any, unit: str) -> str:
@@ -186,6 +206,7 @@ class Style:
         typed: whether tags have types.
         keys: of objects: those of start, end and type.
         listed: of objects: whether the type is a list of one.
+        marks: whether tags mark spans; otherwise they are written as they are.
     """
 
     form: Form = "tags"
@@ -193,6 +214,7 @@ class Style:
     typed: bool = True
     keys: tuple[str, str, str] = ("start", "end", "label")
     listed: bool = False
+    marks: bool = True
 
     @classmethod
     def of(cls, rows: Sequence[Any], names: Sequence[str] | None = None) -> Style:
@@ -214,7 +236,9 @@ class Style:
         return cls(form=form, keys=(keys[0], keys[1], keys[2]), listed=isinstance(one.get(keys[2]), list))
 
     def written(self, text: str, unit: str, tags: Sequence[str]) -> Any:
-        """A row's labels, from tags of O, B and I."""
+        """A row's labels, from tags of O, B and I, or from tags that mark no spans."""
+        if not self.marks:
+            return list(tags)
         if self.form == "tags":
             return in_scheme(tags, self.scheme, types=self.typed)
         units: np.ndarray = spans_of(text, unit)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tutti.config.metric_facts import FACTS, Facts, classes_fault, kind_fault
 from tutti.errors import ConfigError
-from tutti.tasks.metrics import decisions, probabilities, tags, texts, values
+from tutti.tasks.metrics import decisions, pairs, probabilities, tags, texts, values
 
 
 class Function(Protocol):
@@ -57,7 +57,8 @@ class Metric(Facts):
 
 def _with_function(facts: Facts) -> Metric:
     modules = {"decisions": decisions, "probabilities": probabilities, "values": values, "texts": texts}
-    module = tags if facts.kinds == ("tokens",) else modules["texts" if facts.needs == "likelihood" else facts.needs]
+    of_kind = {"tokens": tags, "tags": tags, "preference": pairs}
+    module = of_kind.get(facts.kinds[0], modules["texts" if facts.needs == "likelihood" else facts.needs])
     function = getattr(module, facts.function or facts.name)
     compute = partial(values.mean_over_columns, column=function) if module is values else function
     of_row, of_sums = tags.OF_ROWS.get(facts.function, (None, None)) if module is tags else (None, None)
@@ -79,8 +80,11 @@ _LOGGED: Mapping[str, tuple[str, ...]] = {
     "labels": ("macro_f1", "roc_auc"),
     "value": ("pearson", "spearman"),
     "values": ("rmse", "pearson"),
+    "preference": ("pairwise_accuracy",),
     "text": ("perplexity",),
     "tokens": ("entity_f1", "tag_accuracy"),
+    "span": ("token_row_f1", "entity_exact_match"),
+    "tags": ("tag_accuracy", "tag_macro_f1"),
 }
 
 

@@ -81,6 +81,14 @@ def tag_accuracy(labels: np.ndarray, tags: np.ndarray, *, outputs: int) -> float
     return float((labels == tags)[known].mean()) if known.any() else float("nan")
 
 
+def tag_macro_f1(labels: np.ndarray, tags: np.ndarray, *, outputs: int) -> float:
+    """The mean over tags of their F1, of those that labels or predictions have."""
+    known = labels >= 0
+    true, found = labels[known], tags[known].astype(np.int64)
+    counts = [np.bincount(each, minlength=outputs) for each in (true[true == found], found, true)]
+    return _averaged(counts[0], counts[1], counts[2], 1, "macro")
+
+
 def _types(tags: np.ndarray) -> np.ndarray:
     return np.where(tags > 0, (tags + 1) // 2, 0)
 

@@ -124,8 +124,12 @@ def _idle_by_keys(study: StudyConfig, full: str, value: Any) -> str | None:
         return "after the last epoch"
     if name == "loss_balancing" and value == "dynamic" and longest <= 2:
         return "before the third epoch"
-    if name == "long_texts" and value == "windows" and {task.kind for task in study.tasks.values()} == {"choice"}:
-        return "with candidates: the context of each is cut"
+    if (
+        name == "long_texts"
+        and value == "windows"
+        and {task.kind for task in study.tasks.values()} <= {"choice", "preference"}
+    ):
+        return "with candidates, of which the context of each is cut, and with texts that are compared, which are cut"
     if name == "swa_epochs" and value == 1:
         return "as the mean over a single epoch"
     return None
@@ -147,14 +151,16 @@ def _idle_on_tasks(study: StudyConfig, key: str) -> str | None:
         return "without a task of ordered classes"
     if key in ("tag_head", "word_pooling") and "tokens" not in kinds:
         return "without a task of the layout tokens"
+    if key == "pair_loss" and "preference" not in kinds:
+        return "without a task of pairs of which one text is better"
     if key == "pooling" and kinds == {"tokens"}:
         return "in a study of tags alone, whose words are pooled by word_pooling"
     if key in ("class_weights", "focal_gamma", "label_smoothing_factor") and kinds <= {"value", "values"}:
         return "without a task of classes or labels"
-    if key == "class_weights" and kinds <= {"value", "values", "choice"}:
-        return "with candidates, whose places are no classes"
-    if key == "swap" and kinds == {"choice"}:
-        return "with candidates, which follow their context"
+    if key == "class_weights" and kinds <= {"value", "values", "choice", "preference"}:
+        return "with candidates or pairs, whose places are no classes"
+    if key == "swap" and kinds <= {"choice", "preference"}:
+        return "with candidates, which follow their context, and with texts that are read by themselves"
     if key in ("focal_gamma", "label_smoothing_factor") and kinds <= {"value", "values"} | learnt_as_number:
         return "with ordered_head: regression"
     if key in ("task_sampling", "loss_balancing") and len(study.tasks) == 1:

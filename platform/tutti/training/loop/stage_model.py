@@ -78,6 +78,7 @@ def _first_model(
         dropout_samples=options.head_dropout_samples,
         ordered=options.ordered_head,
         tags=options.tag_head,
+        pairs=options.pair_loss,
         word_pooling=options.word_pooling or ("last" if is_decoder(encoder.config) else "first"),
     )
     with machine_faults(ValueError):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tutti.config.folder import fold_name
 from tutti.data.encode import EncodedPart, load_tokenizer
 from tutti.ensembling.nested import Fold, on_label_scale
 from tutti.errors import Fault, TrialError
@@ -24,6 +25,9 @@ from tutti.training.predict import are_finite, predict
 
 Parts = Callable[[TextLimit], Mapping[str, EncodedPart]]
 """Maps a maximum length in tokens to each task's validation rows."""
+
+Weights = Mapping[str, Path | Sequence[Path]]
+"""By key, the folder of a checkpoint, or those of a trial's folds, of which each is averaged with its like."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +66,18 @@ class Soup:
 def greedy_soup(
     candidates: Sequence[str],
     *,
-    weights: Mapping[str, Path],
+    weights: Weights,
     parts: Parts,
     folder: Path,
     threads: int,
     folds: Sequence[Fold] | None,
     training: Mapping[str, Any],
+    fold_of_rows: Mapping[str, np.ndarray] | None = None,
 ) -> Soup:
     """Adds candidates in turn to the mean of weights, and keeps each one that does not lower the score.
 
-    The soup is saved as a checkpoint in ``folder``; rejected soups leave nothing. Needs memory for one model.
+    The soup is saved as a checkpoint in ``folder``, or of trials with folds as one for each fold in ``folder/fold-N``;
+    rejected soups leave nothing. Needs memory for one model.
 
     Args:
         candidates: keys, best first; the first is always kept. All checkpoints have the same shape.
@@ -79,19 +85,23 @@ def greedy_soup(
         threads: number of CPU threads.
         folds: for the soup's unbiased score. Each fold gets a soup of its voters, selected on the fold's other rows.
         training: as in ``fastest``.
+        fold_of_rows: by task ``(validation rows,)``, the fold whose soup predicts each row; None without folds.
 
     Raises:
         StorageError, BackboneError: if a checkpoint does not load or the file system refuses.
         TrialError: if predictions are not finite.
     """
     torch.set_num_threads(threads)
-    evaluator = _SoupEvaluator(weights, parts, folder.with_name(f"{folder.name}-tried"), training)
+    tried = folder.with_name(f"{folder.name}-tried")
+    evaluator = _SoupEvaluator(weights, parts, tried, training, fold_of_rows)
     ingredients = evaluator.select(candidates)
     kept = [each for each in ingredients if each.kept]
     held_out = None if folds is None else _held_out_decisions(evaluator, folds)
-    write_mean(folder, [weights[each.key] for each in kept], key="+".join(each.key for each in kept))
     best = kept[-1]
-    write_scores(folder, score=best.score, task_scores=best.task_scores, decisions=best.decisions)
+    for fold in range(evaluator.folds):
+        place = folder / fold_name(fold) if fold_of_rows is not None else folder
+        evaluator.write(place, [each.key for each in kept], fold)
+        write_scores(place, score=best.score, task_scores=best.task_scores, decisions=best.decisions)
     return Soup(ingredients, held_out)
 
 
@@ -117,11 +127,20 @@ class _SoupEvaluator:
     """Predicts and scores means of checkpoints' weights; computes each mean once."""
 
     def __init__(
-        self, weights: Mapping[str, Path], parts: Parts, trial_folder: Path, training: Mapping[str, Any]
+        self,
+        weights: Weights,
+        parts: Parts,
+        trial_folder: Path,
+        training: Mapping[str, Any],
+        fold_of_rows: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        self._weights, self._parts, self._trial_folder, self._training = weights, parts, trial_folder, training
-        self.shapes = {key: shape_of(folder) for key, folder in weights.items()}
-        metadata = read_metadata(next(iter(weights.values())))
+        self._weights = {key: [own] if isinstance(own, Path) else [*own] for key, own in weights.items()}
+        self._parts, self._trial_folder, self._training = parts, trial_folder, training
+        self._fold_of_rows = fold_of_rows
+        self.shapes = {key: shape_of(own[0]) for key, own in self._weights.items()}
+        first = next(iter(self._weights.values()))
+        self.folds = len(first)
+        metadata = read_metadata(first[0])
         self._tasks = metadata.tasks
         self.scorers = {task.name: Scorer.of(task.as_voted) for task in self._tasks}
         self._outputs: dict[frozenset[str], dict[str, np.ndarray]] = {}
@@ -159,9 +178,24 @@ class _SoupEvaluator:
     def outputs(self, members: Sequence[str]) -> dict[str, np.ndarray]:
         """Per task, what the members' mean predicts."""
         if (outputs := self._outputs.get(frozenset(members))) is None:
-            write_mean(self._trial_folder, [self._weights[key] for key in members], key="+".join(members))
-            outputs = self._outputs[frozenset(members)] = self._predict(members)
-            shutil.rmtree(self._trial_folder)
+            by_fold = []
+            for fold in range(self.folds):
+                self.write(self._trial_folder, members, fold)
+                by_fold.append(self._predict(members))
+                shutil.rmtree(self._trial_folder)
+            outputs = self._outputs[frozenset(members)] = self._together(by_fold)
+        return outputs
+
+    def write(self, folder: Path, members: Sequence[str], fold: int) -> None:
+        """Writes the members' mean, of their models of one fold."""
+        write_mean(folder, [self._weights[key][fold] for key in members], key="+".join(members))
+
+    def _together(self, by_fold: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """By task, each row's outputs of the fold's soup that did not train on it."""
+        outputs = {task: own.copy() for task, own in by_fold[0].items()}
+        for task, own in (self._fold_of_rows or {}).items():
+            for fold, predicted in enumerate(by_fold):
+                outputs[task][own == fold] = predicted[task][own == fold]
         return outputs
 
     def _predict(self, members: Sequence[str]) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from tutti.config.study import AnswerForm
+from tutti.config.columns import AnswerForm
 from tutti.errors import Fault, SubmissionError, nearest
 from tutti.outputs.submission.formats.protocol import Item, Wanted
 from tutti.tasks.layouts.candidates import spelled
@@ -103,7 +103,7 @@ class Sample:
             return self._of_candidates(task)
         if task.kind.exclusive:
             return self._of_class(task)
-        if task.kind.generative or task.kind.sequential:
+        if task.kind.generative or task.kind.sequential or task.kind.comparative:
             return Filling()
         if not task.kind.probabilistic:
             return self._of_number(task)

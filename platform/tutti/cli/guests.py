@@ -1,0 +1,92 @@
+"""``tutti bank`` and ``tutti second``: predictions from elsewhere, and of second-stage models, vote beside trials."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tutti.cli.options import Study, local
+from tutti.errors import Fault, StudyError
+from tutti.workflows.console import console
+from tutti.workflows.shown import show_guest
+from tutti.workflows.study import open_study
+
+Task = Annotated[str | None, typer.Option("--task", help="Which task, where the study has several.")]
+
+
+def import_(
+    study: Study,
+    name: Annotated[str, typer.Option("--name", help="What the guest is called, such as lgbm.")],
+    validation: Annotated[Path, typer.Option("--validation", metavar="FILE", help="Of the validation rows, or folds.")],
+    test: Annotated[
+        list[str] | None,
+        typer.Option("--test", metavar="[SET=]FILE", help="Of the test rows; SET= for one of several test sets."),
+    ] = None,
+    unlabeled: Annotated[
+        Path | None, typer.Option("--unlabeled", metavar="FILE", help="Of the unlabelled rows, for pseudo-labels.")
+    ] = None,
+    task: Task = None,
+) -> None:
+    """Lets predictions of any other model vote beside the study's trials, as a guest.
+
+    Files have the ids of the study's rows and a column for each output, as `tutti bank export` writes them: `id,p_NAME`
+    of each class or label, or the numbers. Of a study with folds `--validation` has all training rows, each predicted
+    by a model that has not learnt it; use the study's folds.
+
+    Example: `tutti bank import glue_trio --name lgbm --task CoLA --validation oof.csv --test test.csv`
+    """
+    opened = open_study(study)
+    files = _sets(test or [], {part.partition("-")[2] for parts in opened.prepared.parts.values() for part in parts})
+    given = files[""] if [*files] == [""] else files
+    record = opened.import_predictions(name, validation=validation, test=given or None, unlabeled=unlabeled, task=task)
+    show_guest(console, record)
+
+
+def export(
+    study: Study,
+    trial: Annotated[str, typer.Option("--trial", metavar="KEY", help="Whose, such as t0003; or a guest's name.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write.", callback=local)],
+    task: Task = None,
+) -> None:
+    """Writes a trial's predictions as tables: the ids of validation, test and unlabelled rows, and each output.
+
+    `tutti bank import` reads them, here or in a team mate's study of the same rows.
+
+    Example: `tutti bank export glue_trio --trial t0003 --task CoLA --out for_the_team`
+    """
+    for file in open_study(study).export_predictions(trial, out, task=task):
+        console.print(f"wrote {file}")
+
+
+def second(
+    study: Study,
+    model: Annotated[str, typer.Option("--model", help="linear, boosting, or lightgbm.")] = "linear",
+    columns: Annotated[
+        str, typer.Option("--columns", metavar="A,B", help="Columns of numbers of the task's table, learnt from too.")
+    ] = "",
+    name: Annotated[str, typer.Option("--name", help="What the guest is called.")] = "second",
+    task: Task = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of its folds and of the model.")] = 0,
+) -> None:
+    """Fits a model to the predictions of all members, and lets it vote as one more guest.
+
+    Its predictions of validation rows are out of fold. `linear` is logistic regression, or ridge regression of numbers.
+
+    Example: `tutti second emotions --model boosting --columns words,upvotes`
+    """
+    chosen = [column for column in columns.split(",") if column]
+    show_guest(console, open_study(study).second(task=task, model=model, columns=chosen, name=name, seed=seed))
+
+
+def _sets(files: list[str], known: set[str]) -> dict[str, Path]:
+    """Files by the names of their test sets, as in ``b=FILE``; a file's own name may have ``=`` too."""
+    found: dict[str, Path] = {}
+    for text in files:
+        name, equals, file = text.partition("=")
+        key, path = (name, Path(file)) if equals and name in known else ("", Path(text))
+        if key in found:
+            raise StudyError(Fault("--test", "name each test set once", f"{text} again", "write SET=FILE for each"))
+        found[key] = path
+    return found
