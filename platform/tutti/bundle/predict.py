@@ -99,7 +99,8 @@ class Bundle:
         count = len(next(iter(table.values()), ()))
         if isinstance(self._layout, Tagged):
             return self.predict_texts(self._layout.columns_of_table(table, count, origin="the rows"))
-        layout = replace(self._layout, id=self._layout.id or "id") if "id" in table else self._layout
+        layout = self._layout.of_texts(table)
+        layout = replace(layout, id=layout.id or "id") if "id" in table else layout
         names = {ours: name for ours, name in layout.names(labelled=False).items() if ours != "id" or name in table}
         places: dict[str, Any] = {"origin": "the rows", "places": range(1, count + 1), "place": "row", "unique": False}
         return self.predict_texts(columns_of_table(table, names, layout, **places)[0])

@@ -131,10 +131,7 @@ class Table(FileSource):
         All rows have an id, or none. A submission with row numbers in their place would be of other rows, and no check
         could tell.
         """
-        if self.single and not {self.text, self.text_b} & {*column_names(source, wanted={self.text, self.single})}:
-            start = self.template and self.template.removesuffix(f"{self.text}}}")
-            template = start and f"{start}{self.single}}}"
-            texts = replace(self, text=self.single, text_b=None, template=template, template_b=None, single=None)
+        if self.single and (texts := self.of_texts(column_names(source, wanted={self.text, self.single}))) is not self:
             return texts.with_ids(source)
         if self.id is not None:
             return self
@@ -142,6 +139,14 @@ class Table(FileSource):
         if len(found) == 1:
             return replace(self, id=found[0])
         return self if "id" in self.wanted(self.names(labelled=False)) else replace(self, absent="id")
+
+    def of_texts(self, columns: Collection[str]) -> Table:
+        """The layout of rows to predict with these columns: of ``single`` texts where neither of two compared is there."""
+        if self.single is None or {self.text, self.text_b} & {*columns}:
+            return self
+        start = self.template and self.template.removesuffix(f"{self.text}}}")
+        template = start and f"{start}{self.single}}}"
+        return replace(self, text=self.single, text_b=None, template=template, template_b=None, single=None)
 
     def id_columns(self, source: str) -> list[str]:
         """The columns that may be the ids of rows to predict, as in ``tutti.tasks.layouts.ids``."""
