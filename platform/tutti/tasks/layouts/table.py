@@ -141,7 +141,7 @@ class Table(FileSource):
         return self if "id" in self.wanted(self.names(labelled=False)) else replace(self, absent="id")
 
     def of_texts(self, columns: Collection[str]) -> Table:
-        """The layout of rows to predict with these columns: of ``single`` texts where neither of two compared is there."""
+        """The layout of rows to predict with these columns: of ``single`` texts where no two are there to compare."""
         if self.single is None or {self.text, self.text_b} & {*columns}:
             return self
         start = self.template and self.template.removesuffix(f"{self.text}}}")
