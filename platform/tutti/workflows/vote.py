@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tutti.outputs.election.members import Member, Rule
     from tutti.outputs.submission.submission import Formats, TestIds
     from tutti.tasks.build import TaskSpec
+    from tutti.workflows.export import Exported
     from tutti.workflows.predict import FramePredictor
 
 
@@ -151,6 +152,17 @@ class Vote:
             raise StudyError(Fault(f"the task {chosen.name}", rule, got, "call predict"))
         table = self.predict(rows, chosen.name)
         return table[[f"p_{name}" for name in chosen.names]].to_numpy(dtype=np.float32)
+
+    def export(self, out: Path | str, task: str | None = None, **options: Any) -> Exported:
+        """Writes the vote as a folder that predicts by itself; see ``Study.export`` for options and errors.
+
+        Example:
+            >>> vote.export("bundle", members=3)
+        """
+        from tutti.workflows.export import export
+
+        others = [str(study.folder.path) for study in self._studies.values() if study is not self._study]
+        return export(self._study, out, task=task, recipe=(self._name, self._recipe), others=others, **options)
 
     @cached_property
     def _predictors(self) -> dict[str, FramePredictor]:
