@@ -384,8 +384,8 @@ def _format(source: str) -> str:
 def table_blocks(source: str, limit: int | None, *, wanted: Set[str]) -> Iterator[Block]:
     """Blocks of so many rows, or one block of all; a table without rows gives one empty block.
 
-    Each row of JSON has all of the keys ``wanted`` that any row before it or of its block has, and the first one those
-    of any row. Columns that are not wanted may come without values.
+    Each row of JSON has all keys ``wanted`` that any row before it or of its block has, the first one those of any row.
+    Columns that are not wanted may come without values.
     """
     existing_file(source)
     match _format(source):
