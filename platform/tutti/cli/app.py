@@ -23,6 +23,7 @@ from tutti.workflows.console import make_console
 from tutti.workflows.demo import run_demo
 from tutti.workflows.new import new_study
 from tutti.workflows.study import Study
+from tutti.workflows.submit import jobs as list_jobs
 
 app = typer.Typer(
     name="tutti",
@@ -65,6 +66,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "report": (study.report, Study.report),
     "round": (study.round_, Study.round),
     "submit": (jobs.submit, Study.submit),
+    "jobs": (jobs.jobs, list_jobs),
     "demo": (demo.demo, run_demo),
     "backbone new": (backbone.new, new_backbone),
     "backbone pretrain": (backbone.pretrain, Study.pretrain),

@@ -298,6 +298,7 @@ class Storage(Strict):
 
     database: str | None = None  # Optuna's database, postgresql://...; by default SQLite inside the study's folder
     path: Path | None = None  # by default $TUTTI_STUDIES, or ./studies; the study's folder is PATH/STUDY
+    patience: Annotated[float, Field(ge=0)] = 60.0  # seconds for which the database's server is waited for
     max_gigabytes: Annotated[float, Field(gt=0)] | None = None  # limit for ended trials' checkpoints; 1 GB = 10^9 bytes
 
 

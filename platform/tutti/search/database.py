@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import socket
 import time
@@ -32,6 +31,7 @@ from sqlalchemy.orm import Session
 
 from tutti.config.address import to_read
 from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, first_line
+from tutti.launchers import user_name
 
 _SERVER_OPTIONS = {
     "tcp_keepalives_idle": 30,  # the server then releases the locks of a machine that is gone within a minute
@@ -54,11 +54,7 @@ _ATTEMPTS = 5  # to create the tables, which another process may be creating at 
 
 def this_process() -> str:
     """A description of this process for people who look for what holds a study: user, host and process id."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # the user of a container may have no name
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()} (process {os.getpid()})"
+    return f"{user_name()}@{socket.gethostname()} (process {os.getpid()})"
 
 
 def open_for_writing(url: str) -> RDBStorage:
