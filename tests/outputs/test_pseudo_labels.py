@@ -225,7 +225,7 @@ def test_expected_precision_comes_near_the_precision_of_the_labels(make_finished
     for class_ in report.tasks[0].coverage:
         assert class_.judged_rows > 100
         assert (
-            f"{class_.expected_precision:.4f} ({class_.interval[0]:.2f} to {class_.interval[1]:.2f}) "
+            f"{class_.expected_precision:.3f} ({class_.interval[0]:.2f} to {class_.interval[1]:.2f}) "
             f"of {class_.judged_rows} rows" in (tmp_path / "out" / "card.md").read_text()
         )
 

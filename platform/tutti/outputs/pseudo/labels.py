@@ -132,8 +132,7 @@ def label(
 
     The label is the most probable class, whatever the recipe's decision rule, or each label from the vote's threshold
     on. Numbers have no confidence: their rows are labelled only if all rows are. Of texts the agreement counts, and as
-    the confidence too. Rows with an empty text and
-    rows that a trial has seen with a label are left out.
+    the confidence too. Rows with an empty text and rows that a trial has seen with a label are left out.
 
     Args:
         validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
