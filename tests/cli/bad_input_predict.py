@@ -100,6 +100,20 @@ PREDICT: dict[str, Sequence[Case]] = {
             folds,
             "predict studies/moods --checkpoint studies/moods/trials/t0000 --input mood_test.tsv --out out.csv",
         ),
+        Case(
+            "a bundle is to be written into a folder that holds files",
+            write("bundle/notes.txt", "mine"),
+            "export studies/moods --out bundle",
+        ),
+        Case("a bundle in a format that there is not", command="export studies/moods --format onxx --out bundle"),
+        Case("a quantisation that there is not", command="export studies/moods --quantize int4 --out bundle"),
+        Case("hours without the number of rows", command="export studies/moods --max-hours 9 --out bundle"),
+        Case("an alias of nothing that is registered", command="export studies/moods --alias champion --out bundle"),
+        Case("a member's weights are missing for a bundle", pruned, "export studies/moods --out bundle"),
+        Case(
+            "a head that no class of transformers has", command="export studies/moods --format transformers --out plain"
+        ),
+        Case("a folder that was not exported is pushed", command="push studies me/mood"),
     ),
     "From a folder to a study file": (
         Case("a folder without labelled rows", _data("test.csv", "id,text\n1,rain\n"), "new data --out new.yaml"),
