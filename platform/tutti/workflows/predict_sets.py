@@ -85,7 +85,8 @@ def predict_tests(
     ids = _by_part(sets, lambda each: each.rows["id"].to_numpy(dtype=np.str_))
     formats.check(ids, prepared.tasks)
     studies = voting_studies(study, members=chosen.members, others=others)
-    by_task = {each.task.name: chosen_members(studies, each.task, name, chosen, refit=refit) for each in sets}
+    tasks = {each.task.name: each.task for each in sets}
+    by_task = {task: chosen_members(studies, own, name, chosen, refit=refit) for task, own in tasks.items()}
     added: dict[tuple[str, str, str], Predictions] = {}
     with connected_slots(study, most=_jobs(sets, by_task)) as slots:
         for each in sets:
