@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tutti.outputs.election.members import Member, Rule
     from tutti.outputs.submission.submission import Formats, TestIds
     from tutti.tasks.build import TaskSpec
+    from tutti.workflows.export import Exported
     from tutti.workflows.predict import FramePredictor
 
 
@@ -54,7 +55,8 @@ class Vote:
     def __repr__(self) -> str:
         from tutti.outputs.formatting import estimate_text, signed
 
-        scores = f"score {estimate_text(self.score)}, gain {signed(self.gain)}"
+        best, vote = estimate_text(self.card.single), estimate_text(self.score)
+        scores = f"best trial {best}, vote {vote}, gain {signed(self.gain)}"
         return f"<Vote of study {self.card.study}, recipe {self.card.recipe}: {scores}>"
 
     def _repr_markdown_(self) -> str:  # in notebooks
@@ -151,6 +153,17 @@ class Vote:
         table = self.predict(rows, chosen.name)
         return table[[f"p_{name}" for name in chosen.names]].to_numpy(dtype=np.float32)
 
+    def export(self, out: Path | str, task: str | None = None, **options: Any) -> Exported:
+        """Writes the vote as a folder that predicts by itself; see ``Study.export`` for options and errors.
+
+        Example:
+            >>> vote.export("bundle", members=3)
+        """
+        from tutti.workflows.export import export
+
+        others = [str(study.folder.path) for study in self._studies.values() if study is not self._study]
+        return export(self._study, out, task=task, recipe=(self._name, self._recipe), others=others, **options)
+
     @cached_property
     def _predictors(self) -> dict[str, FramePredictor]:
         return {}
@@ -185,8 +198,9 @@ def ensemble(
     Example:
         >>> study.ensemble("auto").write()
     """
-    with waiting("Choosing the ensemble's members and scoring it", quiet=study.console.quiet):
+    with waiting("Choosing the ensemble's members and scoring it", quiet=study.console.quiet) as say:
         from tutti.outputs.election.ensemble import vote
+        from tutti.outputs.election.estimates import Estimates
 
         study = study.stored
         config, prepared = study.config, study.prepared
@@ -208,6 +222,7 @@ def ensemble(
             prompts=_prompts(config, prepared),
             tagged=_tagged(config, prepared),
             folded=config.split.folds is not None,
+            estimates=Estimates(study.folder.estimates, say=say),
             recipe_keys=recipe_keys(chosen, studies),
         )
     return Vote(studies, name, chosen, voted)
@@ -236,8 +251,10 @@ def _tagged(config: StudyConfig, prepared: Prepared) -> dict[str, dict[str, Tagg
 
 
 def tagging(spec: TaskSpec, file: str = "") -> Tagging | None:
-    """What writes a file of a task of tags with tags, as its training file is written; None for other tasks."""
-    if not isinstance(spec.layout, Tagged):
+    """What writes a file of a task of tags with tags, as its training file is written; None for other tasks, and for a
+    trial run, which has some of the file's rows alone.
+    """
+    if not isinstance(spec.layout, Tagged) or spec.max_rows:
         return None
     return partial(partial(spec.layout.tagged, like=spec.sources["train"]), file)
 

@@ -20,6 +20,7 @@ from tutti.ensembling.nested import MIN_TEXTS, MIN_TEXTS_NESTED
 from tutti.ensembling.pseudo import Opinion, agrees, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
 from tutti.files import whole_file
+from tutti.outputs.election.estimates import Estimates
 from tutti.outputs.election.members import Elected, Rule, elect, votes
 from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.pseudo.pool import PART, Pool, ledger_of
@@ -126,6 +127,7 @@ def label(
     rule: Rule,
     labelling: PseudoLabels,
     folded: bool = False,
+    estimates: Estimates | None = None,
 ) -> PseudoLabelling:
     """Labels the rows that ``labelling`` selects.
 
@@ -138,6 +140,7 @@ def label(
         validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         pools: by task with unlabelled rows.
         folded: whether the study has folds, so that its validation rows differ from unlabelled rows: see ``FOLDED``.
+        estimates: as of ``elect``.
 
     Raises:
         StudyError: if no task has unlabelled rows, or the bank lacks what is needed.
@@ -166,7 +169,14 @@ def label(
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [PART] for task in labellable}
     election = elect(
-        study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule, wanted={*needed}
+        study=study,
+        bank=bank,
+        tasks=tasks,
+        validation=validation,
+        needed=needed,
+        rule=rule,
+        wanted={*needed},
+        estimates=estimates,
     )
     calibrated = rule.calibration == "temperature"
     labelled = [
