@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,7 @@ from tutti.files import whole_file
 from tutti.outputs.election.estimates import Estimates
 from tutti.outputs.election.members import Elected, Rule, elect, votes
 from tutti.outputs.folder import output_folder, write_card
-from tutti.outputs.pseudo.pool import PART, Pool, ledger_of
+from tutti.outputs.pseudo.pool import PART, Pool, keep_earlier, ledger_of
 from tutti.outputs.pseudo.report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
 from tutti.tasks.kinds.entities import UNKNOWN, sure_parts
 from tutti.tasks.kinds.probabilities import known
@@ -111,7 +110,7 @@ class PseudoLabelling:
                     _write_ledger(each, folder / ledger_of(each.task.name))
             suffixes = {SUFFIX, *SUFFIXES, *(pool.suffix for pool in self._pools.values())}
             notes = tuple(
-                f"Task {name} keeps its labels of an earlier run." for name in _keep_earlier(out, folder, suffixes)
+                f"Task {name} keeps its labels of an earlier run." for name in keep_earlier(out, folder, suffixes)
             )
             return write_card(folder, replace(report, notes=(*report.notes, *notes)))
 
@@ -211,18 +210,6 @@ def coverage_of(
 ) -> TaskPseudoLabels:
     """The report on what ``write_pseudo_labels`` would label in one task, without writing; raises as that does."""
     return _task_report(_labelled(bank, task, elected, pool, labelling, calibrated), labelling, calibrated)
-
-
-def _keep_earlier(out: Path, folder: Path, suffixes: Collection[str]) -> Iterator[str]:
-    """Copies earlier labels from ``out``, of tasks without new ones in ``folder``; yields the tasks' names."""
-    for ledger in sorted(out.glob(ledger_of("*"))):
-        if (folder / ledger.name).exists():
-            continue
-        name = ledger.name.removesuffix(ledger_of(""))
-        for file in (ledger, *(out / f"{name}{suffix}" for suffix in suffixes)):
-            if file.exists():
-                shutil.copy2(file, folder / file.name)
-        yield name
 
 
 def _temperature_note(labelled: _Labelled) -> str:
