@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tutti.bank.exchange import read_outputs
 from tutti.config.study import TaskConfig
 from tutti.data.clean import can_be_apart, text_groups_of
 from tutti.ensembling.methods.registry import METHODS, method_of
@@ -97,3 +98,9 @@ def test_stacking_gives_the_member_that_is_right_more_weight():
 def test_a_row_with_a_single_text_is_spelled_by_its_value_alone():
     values = np.array([[1.5, np.nan], [0.25, -1]], dtype=np.float32)
     assert KINDS["preference"].spell(values, TASK.names) == [1.5, {"better": 0.25, "worse": -1.0}]
+
+
+def test_values_of_single_texts_are_imported_as_they_were_predicted(tmp_path):
+    (tmp_path / "new.csv").write_text("id,value\n2,0.5\n1,-3\n")
+    outputs = read_outputs(str(tmp_path / "new.csv"), TASK, ["1", "2"])
+    np.testing.assert_array_equal(outputs, np.array([[-3, np.nan], [0.5, np.nan]], dtype=np.float32))

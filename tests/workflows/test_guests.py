@@ -130,8 +130,10 @@ def test_a_guest_has_no_name_of_a_trial_and_predicts_each_test_set(study, files)
 
 
 @pytest.mark.parametrize("task", ["mood", "warmth"])
-@pytest.mark.parametrize("model", ["linear", "boosting"])
+@pytest.mark.parametrize("model", ["linear", "boosting", "lightgbm"])
 def test_a_second_stage_is_fitted_out_of_fold_and_is_better_than_each_member(study, task, model):
+    if model == "lightgbm":
+        pytest.importorskip("lightgbm")
     record = study.second(task=task, model=model, name="stage")
     assert record.task_scores[task] > max(each.task_scores[task] for each in study.records() if each.score) - 0.02
     parts = study.bank.parts("stage")[task]

@@ -59,8 +59,10 @@ def read_outputs(file: str, task: Task, ids: Sequence[str]) -> np.ndarray:
     """
     header, wanted = column_names(file), output_columns(task)
     found = [next((own for own in (name, name.removeprefix("p_")) if own in header), None) for name in wanted]
+    single = task.kind.comparative and "value" in header and found == [None, None]  # as `tutti predict` has them
+    found = ["value", None] if single else found
     of_second = task.kind.exclusive and len(wanted) == 2 and found[0] is None and found[1] is not None
-    if missing := [name for name, own in zip(wanted, found, strict=True) if own is None and not of_second]:
+    if missing := [name for name, own in zip(wanted, found, strict=True) if own is None and not (of_second or single)]:
         got, remedy = f"the columns {', '.join(header)}", nearest(missing[0], header, otherwise="rename the columns")
         raise TaskFileError(Fault(file, f"have a column for each output, {', '.join(wanted)}", got, remedy))
     id_name = next((name for name in ("id", *header) if name in header and is_id_name(name)), None)
@@ -87,6 +89,8 @@ def read_outputs(file: str, task: Task, ids: Sequence[str]) -> np.ndarray:
     outputs = cells[[index[name] for name in ids]]
     if of_second:
         outputs = np.hstack([1 - outputs, outputs])
+    if single:
+        outputs = np.hstack([outputs, np.full_like(outputs, np.nan)])
     return _checked(file, outputs.astype(np.float32), task)
 
 

@@ -59,11 +59,11 @@ class TaskVote:
                 found[member] = mean_of([predictions[index] for index in indices])
         return found
 
-    def table(self, *rows: Any) -> pa.Table:
+    def table(self, *rows: Any, **beside: Any) -> pa.Table:
         """``columns`` as an Arrow table."""
         import pyarrow as pa  # which bundles need not have
 
-        columns = self.columns(*rows).items()
+        columns = self.columns(*rows, **beside).items()
         return pa.table(
             {name: pa.array(cells, pa.string() if isinstance(cells, list) else None) for name, cells in columns}
         )

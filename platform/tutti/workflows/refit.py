@@ -105,6 +105,9 @@ def _jobs(study: StudyBase, election: Election, *, seeds: int) -> list[Refit]:
     with closing(stores.load_store(study.config, folder)) as store:
         records = {record.key: record for record in store.records()}
     voting = {each.key for elected in election.tasks.values() for each in elected.members if each.weight}
+    if guests := sorted(voting - records.keys()):
+        remedy = "set `members: {guests: false}` in the recipe"
+        raise StudyError(Fault("the recipe", "let trials alone vote, to train them again", ", ".join(guests), remedy))
     jobs = []
     for checkpoint in sorted(election.checkpoints, key=lambda each: each.number):
         if checkpoint.key not in voting:
