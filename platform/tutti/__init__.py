@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tutti.workflows.push import push as push
     from tutti.workflows.study import Study as Study
     from tutti.workflows.study import open_study as open  # noqa: F401
+    from tutti.workflows.submit import jobs as jobs
     from tutti.workflows.submit import submit_pretraining as submit_pretraining
     from tutti.workflows.tune_pretraining import tune_pretraining as tune_pretraining
 
@@ -26,6 +27,7 @@ _PUBLIC = {
     "new_study": "tutti.workflows.new:new_study",
     "run_demo": "tutti.workflows.demo:run_demo",
     "pretrain": "tutti.workflows.pretraining:pretrain",
+    "jobs": "tutti.workflows.submit:jobs",
     "push": "tutti.workflows.push:push",
     "submit_pretraining": "tutti.workflows.submit:submit_pretraining",
     "tune_pretraining": "tutti.workflows.tune_pretraining:tune_pretraining",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 
 _RANKS = {
@@ -29,3 +30,11 @@ def forget_launcher(*, single: bool = True) -> None:
     for name in [*os.environ]:
         if name.startswith(_SETTINGS) or (single and name in _RANKS):
             del os.environ[name]
+
+
+def user_name() -> str:
+    """The name of the user who runs this process, or `uid N` in a container whose user has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"

@@ -228,3 +228,12 @@ def best_trial(records: Sequence[TrialRecord]) -> TrialRecord | None:
     """The finished trial with the best score. Only finished trials have a checkpoint for an ensemble."""
     finished = [record for record in records if record.state is TrialState.FINISHED and record.score is not None]
     return max(finished, key=lambda record: record.score or 0.0, default=None)
+
+
+def varied_parameters(records: Sequence[TrialRecord]) -> list[str]:
+    """Names of the parameters in which trials differ, in their order; all of a single trial."""
+    names = dict.fromkeys(name for record in records for name in record.parameters)
+    missing = object()
+    if len(records) < 2:
+        return [*names]
+    return [name for name in names if len({str(record.parameters.get(name, missing)) for record in records}) > 1]

@@ -30,6 +30,8 @@ COMMANDS: dict[str, Sequence[Case]] = {
         Case("`--set` of a value of the wrong type", command=f"{TUNE} --set search.trials=few"),
         Case("`--trials 0`", command=f"{TUNE} --trials 0"),
         Case("an unknown option", command=f"{TUNE} --trails 3"),
+        Case("`trials --sort` by what is not there", command="trials studies/moods --sort learning_rat", finished=True),
+        Case("`trials` as CSV and as JSON", command="trials studies/moods --csv --json", finished=True),
         Case("an unknown command", command="tuna study.yaml"),
         Case(
             "`backbone new` into a folder that holds files",

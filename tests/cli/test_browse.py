@@ -29,7 +29,7 @@ def test_trials_are_listed_with_state_score_tasks_parameters_and_duration(finish
         assert "finished" in line
         assert f"{record.score:.4f}" in line
         assert all(f"{score:.4f}" in line for score in record.task_scores.values())
-        assert f"learning_rate={record.parameters['learning_rate']:.3g}" in line
+        assert f" {record.parameters['learning_rate']:.3g}" in line
         assert str(timedelta(seconds=round(record.seconds))) in line
 
 

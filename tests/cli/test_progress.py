@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import io
 import os
-import re
 
 import pytest
 from rich.console import Console
@@ -14,7 +13,7 @@ from rich.console import Console
 from tutti.records import TrialRecord, TrialState, best_trial
 from tutti.workflows import progress
 from tutti.workflows.console import best_effort_console
-from tutti.workflows.progress import Progress, best_so_far, cut_off, failures, summary, trials_table
+from tutti.workflows.progress import Progress, best_so_far, cut_off, failures, summary
 
 
 def record(number: int, state: TrialState = TrialState.RUNNING, *scores: float, **more) -> TrialRecord:
@@ -126,7 +125,7 @@ def test_a_terminal_gets_one_live_table_that_is_gone_at_the_end():
         watch()
         shown = out.file.getvalue()
     assert "0 of 2 trials done, 1 running" in shown
-    assert all(text in shown for text in ("t0000", "0.5000", "mood", "learning_rate=0.00123", "pooling=cls"))
+    assert all(text in shown for text in ("t0000", "0.5000", "mood", "lr", "0.00123", "pooling", "cls"))
     assert out.file.getvalue().endswith("\x1b[2K")  # the last lines are erased
 
 
@@ -197,56 +196,9 @@ def test_of_a_study_that_has_more_trials_than_asked_for_no_more_are_done_than_th
     assert summary(records, total=2, best=None) == "3 of 3 trials done, 0 running, best –"
 
 
-def test_a_parameter_without_a_value_is_shown_as_the_study_file_writes_it():
-    out = Console(file=io.StringIO(), width=120)
-    out.print(trials_table([dataclasses.replace(record(0), parameters={"bits": None})], tasks=[], best=None))
-    assert "bits=null" in out.file.getvalue()
-
-
 def test_what_nobody_runs_any_more_was_interrupted():
     records = [record(0, TrialState.FINISHED, 0.7), record(1, TrialState.RUNNING, 0.8)]
     left = cut_off(records)
     assert [each.state for each in left] == [TrialState.FINISHED, TrialState.INTERRUPTED]
     expected = "1 of 2 trials done, 0 running, 1 interrupted, best 0.7000 (t0000)"
     assert summary(left, total=2, best=best_trial(left)) == expected
-
-
-def test_the_table_marks_the_best_and_leaves_a_dash_where_nothing_is_known():
-    out = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=120)
-    records = [record(0), record(1, TrialState.FINISHED, 0.5, seconds=12.4)]
-    out.print(trials_table(records, tasks=["mood"], best=records[1]))
-    lines = out.file.getvalue().splitlines()
-    assert next(line for line in lines if "t0000" in line).count("–") == 2  # no score, none of the task
-    assert "0:00:12" in next(line for line in lines if "t0001" in line)
-    assert ["\x1b[1;32m" in line for line in lines if "t000" in line] == [False, True]
-
-
-def test_tasks_stand_in_the_order_of_the_study():
-    out = console(terminal=False)
-    out.print(trials_table([record(0, TrialState.FINISHED, 0.5)], tasks=["zeal", "mood"], best=None))
-    head = out.file.getvalue().splitlines()[1]
-    assert head.index("zeal") < head.index("mood")
-
-
-def test_other_objectives_stand_beside_the_score_and_the_front_is_marked():
-    out = console(terminal=False)
-    objectives, measured = ("score", "gain", "seconds", "parameters", "disk"), {"parameters": 1234567.0, "disk": 4.96e6}
-    records = [
-        dataclasses.replace(record(0, TrialState.FINISHED, 0.5), measured={"score": 0.5, "gain": -0.01, **measured}),
-        record(1),
-    ]
-    out.print(trials_table(records, tasks=["mood"], best=None, objectives=objectives, front=["t0000"]))
-    head, _, first, second = out.file.getvalue().splitlines()[1:5]
-    names = [name for name in re.split(r"[^a-z]+", head) if name]
-    assert names == ["trial", "state", "front", "score", "gain", "parameters", "disk", "mood", "time", "parameters"]
-    assert all(shown in first for shown in ("*", "-0.0100", "1,234,567", "5.0 MB"))
-    assert "*" not in second
-
-
-def test_a_trial_that_went_on_from_another_one_says_from_whom_and_with_what():
-    out = Console(file=io.StringIO(), width=300)
-    exchange = {"epoch": 2, "donor": "t0003", "parameters": {"learning_rate": 0.002, "pooling": "mean"}}
-    records = [dataclasses.replace(record(0, TrialState.FINISHED, 0.5), exchanges=(exchange,))]
-    out.print(trials_table(records, tasks=["mood"], best=None))
-    expected = "learning_rate=0.00123 pooling=cls; from t0003 after epoch 2: learning_rate=0.002 pooling=mean"
-    assert expected in out.file.getvalue()

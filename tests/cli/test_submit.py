@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -29,6 +30,11 @@ def test_a_job_is_followed_to_its_end_and_its_study_is_where_the_file_says(clust
     assert Path(parse_study(study.folder.study_file).backbone).is_relative_to(study.folder.shipped)  # not Ray's folder
     assert tutti("submit", "--status", job[1], *at, env=cluster.env).startswith("SUCCEEDED")
     assert "ended already" in tutti("submit", "--stop", job[1], *at, env=cluster.env)
+    (listed,) = (each for each in json.loads(tutti("jobs", *at, "--json", env=cluster.env)) if each["id"] == job[1])
+    assert (listed["study"], listed["state"]) == ("tiny", "SUCCEEDED")
+    assert listed["progress"].startswith("1 of 1 trial done")
+    assert 0 < listed["hours"] < 1
+    assert "tiny" in tutti("jobs", *at, env=cluster.env)
 
     output = tutti("submit", study.file, *at, "--wait", env=cluster.env, code=1)  # the study is there already
     assert "error: the study 'tiny' must be new" in output

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas
 import pytest
 from bad_input_run import run
 from mlflow import MlflowClient
@@ -107,16 +108,29 @@ def test_a_report_is_one_page_in_the_study_and_in_mlflow(place):
     page = place / "studies/moods/report/report.html"
     assert f"wrote {page}" in result.out
     text = page.read_text(encoding="utf8")
-    for part in ("search_history", "importances", "parallel_coordinates", "cost", "ensemble", "reliability"):
-        assert page.with_name(f"{part}.png").is_file()
+    for part in ("The score of each trial", "The best trial and the vote of each task", "Accuracy by confidence"):
+        assert f'aria-label="{part}"' in text
+    assert re.search(r'href="http://127\.0\.0\.1:5000/tutti/\d+#\w+">t0000<', text)
     assert "5 trials: 4 finished, 1 stopped early" in text
-    assert "confusion_matrix_mood.png" in {file.name for file in page.parent.iterdir()}
-    assert MOODS["sad"] in text  # of a disputed row
+    assert MOODS["sad"] in text  # of a row that is wrong or disputed
     uri = f"sqlite:///{place / 'studies/moods/mlflow.db'}"
     client = MlflowClient(tracking_uri=uri)
     study = client.search_runs([experiment_id(uri, "moods")], "tags.`tutti.study` = 'moods'")[0]
     stored = {file.path for file in client.list_artifacts(study.info.run_id, "report")}
     assert stored == {f"report/{file.name}" for file in page.parent.iterdir()}
+
+
+def test_the_rows_that_the_vote_has_wrong_are_written_for_relabelling(place, tmp_path):
+    errors = tmp_path / "errors.csv"
+    result = run(place, f"report studies/moods --errors {errors} --out {tmp_path / 'page'}", code=0)
+    assert f"wrote {errors}" in result.out
+    table = pandas.read_csv(errors, dtype=str, keep_default_na=False)
+    assert {*table["task"]} == {"mood", "warmth"}
+    mood = table[table["task"] == "mood"]
+    assert (mood["label"] != mood["vote"]).all()
+    assert mood["label_share"].astype(float).is_monotonic_increasing
+    assert (table["new_label"] == "").all()
+    assert {"t0000", "t0001"} & {*table.columns}
 
 
 def test_a_study_with_folds_says_everywhere_that_new_rows_differ_from_validation_rows(place, tmp_path):

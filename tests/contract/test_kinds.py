@@ -34,7 +34,7 @@ from tutti.outputs.pictures import predictions_png
 from tutti.outputs.pseudo.labels import write_pseudo_labels
 from tutti.outputs.pseudo.pool import pools
 from tutti.outputs.pseudo.rounds import compare
-from tutti.outputs.report.report import vote
+from tutti.outputs.report.report import Search, vote, write_report
 from tutti.records import CheckpointRecord
 from tutti.tasks.build import sample_ids_of, task_specs
 from tutti.tasks.kinds.entities import UNKNOWN, sure_parts, types_of
@@ -571,7 +571,7 @@ def test_new_rows_are_predicted_with_the_columns_of_their_kind(study_of, example
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_report_s_part_on_an_ensemble_is_made(study_of, example):
+def test_the_report_s_part_on_an_ensemble_is_made(study_of, example, tmp_path):
     study = study_of(example)
     section = vote(
         study="kinds",
@@ -584,19 +584,22 @@ def test_the_report_s_part_on_an_ensemble_is_made(study_of, example):
         validation=study.prepared.validation_rows(),
     )
     part = section.tasks[0]
-    assert part.picture in section.pictures
+    assert (part.matrix is not None) == study.task.kind.picture.startswith("confusion")
+    assert ("decisions" in part.plots) == (study.task.kind.name in ("value", "values", "text", "preference"))
     names = study.task.names
     if study.task.kind.spans in ("many", "one"):
         names = types_of(names)
-    assert [each.label for each in part.classes] == [*names] * study.task.kind.probabilistic
+    assert [each.label for each, _ in part.classes] == [*names] * study.task.kind.probabilistic
     if study.task.kind.sequential:
-        row = part.disputed[0]
+        row = part.opinions[0]
         assert "".join(each.text for each in row.parts) == row.text
         assert {each.verdict for each in row.parts} <= {"", "right", "missed", "wrong"}
     known = study.prepared.labels("t", "validation")
     if study.task.kind_name == "labels":
-        assert [each.rows for each in part.classes] == np.nansum(known, axis=0).tolist()
-    assert part.disputed
+        assert [each.rows for each, _ in part.classes] == np.nansum(known, axis=0).tolist()
+    assert part.opinions
+    page, *_ = write_report(study="kinds", tasks=study.prepared.tasks, search=Search([]), vote=section, out=tmp_path)
+    assert part.opinions[0].id in page.read_text(encoding="utf8")
 
 
 def test_a_study_file_names_the_sample_that_its_submission_is_like(tmp_path):

@@ -13,6 +13,7 @@ from tutti.ensembling.nested import Estimate
 from tutti.outputs.election.card import FOLDED
 from tutti.outputs.election.ensemble import write_ensemble
 from tutti.outputs.election.members import Rule
+from tutti.outputs.formatting import verdict
 from tutti.tasks.scorer import Scorer
 
 
@@ -65,14 +66,46 @@ def test_the_json_card_says_what_the_value_says(make_finished, tmp_path):
 def test_the_page_compares_every_single_trial_with_the_ensemble(make_finished, tmp_path):
     card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
     page = (tmp_path / "out" / "card.md").read_text()
-    assert "| trial | objective | emotion (macro_f1) | CoLA (matthews) | topic (accuracy) |" in page
+    head, footnote = page.split("## Every single trial, on the rows that chose its epoch")
+    assert f"**{card.verdict}**" in head
+    for task in card.tasks:
+        assert f"| {task.task} | {task.metric} | {task.single} | **{task.score}** | +" in head
+    assert f"| mean |  | {card.single} | **{card.objective}** | +" in head
+    assert "| trial | objective | emotion (macro_f1) | CoLA (matthews) | topic (accuracy) |" in footnote
     for single in card.singles:
-        assert f"| {single.key} | {single.objective:.4f} |" in page
-    assert f"| **ensemble**, chosen on other rows | **{card.objective}** |" in page
-    assert f"| best trial, chosen on other rows | {card.single} |" in page
+        assert f"| {single.key} | {single.objective:.4f} |" in footnote
+        assert f"{single.objective:.4f}" not in head
+    assert card.footnote in footnote
     assert "scored on rows that had no part in choosing members" in page
     assert "![" in page
     assert page.count("●") == 3 * 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("gain", "error", "points", "sentence"),
+    [
+        (
+            0.009,
+            0.0153,
+            True,
+            "the vote cannot be told from the best trial (+0.9 ± 3.0 points).",
+        ),
+        (-0.001, 0.01, True, "the vote cannot be told from the best trial (-0.1 ± 2.0 points)."),
+        (0.035, 0.01, True, "the vote beats the best trial by 3.5 ± 2.0 points."),
+        (-0.035, 0.01, True, "the best trial beats the vote by 3.5 ± 2.0 points."),
+        (1.5, 0.5, False, "the vote beats the best trial by 1.5000 ± 0.9800."),
+    ],
+)
+def test_one_sentence_says_whether_the_vote_is_better(gain, error, points, sentence):
+    said = verdict(Estimate(gain, error), rows="400 validation rows", points=points)
+    assert said == f"On 400 validation rows {sentence}"
+
+
+def test_the_verdict_counts_the_rows_of_all_tasks(make_finished, tmp_path):
+    card = write_ensemble(**make_finished().ensemble(tmp_path / "out"))
+    assert card.verdict.startswith("On 600 validation rows of 3 tasks the vote beats the best trial of each task by ")
+    assert json.loads((tmp_path / "out" / "card.json").read_text())["verdict"] == card.verdict
+    assert [task.verdict[:27] for task in card.tasks] == ["On 200 validation rows the "] * 3
 
 
 def test_the_objective_weighs_the_tasks_and_the_card_says_how(make_finished, tmp_path):
@@ -119,7 +152,10 @@ def test_an_ensemble_clearly_below_the_best_trials_says_what_to_submit_instead(m
     card = replace(card, tasks=tuple(replace(task, gain=Estimate(gain, 0.02)) for task in card.tasks))
     remarks = [remark for remark in card.remarks if "submits these instead" in remark]
     assert bool(remarks) == clear
-    assert all("of each task: a recipe with `members: {top: 1, by: task}`" in remark for remark in remarks)
+    assert all(
+        "of each task is better than the vote: a recipe with `members: {top: 1, by: task}`" in remark
+        for remark in remarks
+    )
 
 
 def test_what_the_card_advises_submits_the_best_trial_of_each_task(make_finished, tmp_path):

@@ -246,7 +246,7 @@ def test_labels_of_test_rows_grade_the_ensemble_and_the_best_trial(make_finished
     assert (graded.task, graded.part, graded.rows) == ("emotion", "test", 60)
     assert graded.score == pytest.approx(score("macro_f1", labels=truth, predicted=one_hot))
     assert graded.single == pytest.approx(score("macro_f1", labels=truth, predicted=alone))
-    row = f"| emotion | test | macro_f1 | 60 | {graded.score:.4f} | {graded.single:.4f} |"
+    row = f"| emotion | test | macro_f1 | 60 | {graded.single:.4f} | {graded.score:.4f} |"
     assert row in (tmp_path / "out" / "card.md").read_text()
 
 
@@ -267,7 +267,7 @@ def test_test_labels_grade_the_ensemble_where_the_best_trial_did_not_predict_the
     assert best.key not in {member.key for member in card.tasks[0].members}
     assert (graded.rows, graded.single) == (60, None)
     page = (tmp_path / "out" / "card.md").read_text()
-    assert f"| emotion | test | macro_f1 | 60 | {graded.score:.4f} | – |" in page
+    assert f"| emotion | test | macro_f1 | 60 | – | {graded.score:.4f} |" in page
     remark = "The best trial in emotion does not vote and has no predictions for test: it has no score there."
     assert remark in card.remarks
     assert f"> {remark}" in page

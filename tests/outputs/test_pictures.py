@@ -6,7 +6,6 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,13 +17,11 @@ from tutti.outputs.election.ensemble import write_ensemble
 from tutti.outputs.pictures import (
     _cut,
     confusion_matrix_png,
-    cost_png,
     drawn,
     ensemble_png,
     reliability_png,
     scatter_png,
 )
-from tutti.records import TrialRecord, TrialState
 
 
 def picture(classes: Sequence[str], rows: int = 400) -> bytes:
@@ -187,10 +184,3 @@ def test_reliability_has_a_panel_for_each_task_three_in_a_row():
     widths = [size(reliability_png({f"$task_{n}": known for n in range(count)})) for count in (1, 3, 4)]
     assert widths[0][0] < widths[1][0] == widths[2][0]
     assert widths[1][1] < widths[2][1]
-
-
-def test_cost_is_drawn_of_trials_that_ended_with_a_score():
-    ended = TrialRecord("t0000", 0, TrialState.FINISHED, 0.8, seconds=60.0)
-    without = TrialRecord("t0001", 1, TrialState.FAILED, seconds=5.0)
-    other = replace(ended, score=0.7)
-    assert cost_png([ended, without]) == cost_png([ended]) != cost_png([ended, other])

@@ -7,10 +7,12 @@ import re
 import signal
 import subprocess
 import sys
+from threading import Timer
 
 import optuna
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.event import listens_for
 
 from tutti.config.address import without_password
 from tutti.errors import ClaimLostError, StorageError, StudyError
@@ -18,6 +20,7 @@ from tutti.records import TrialState
 from tutti.search import database
 from tutti.search.database import this_process
 from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import Resumption
 from tutti.search.warm_start import OlderStudy
 
 pytestmark = pytest.mark.slow
@@ -88,6 +91,7 @@ def test_a_driver_that_was_killed_holds_its_study_no_longer(opened, url):
 import os, signal
 from tutti.config.space import SearchSpace
 from tutti.search.study_store import StudyStore
+from tutti.search.trial_attributes import Resumption
 StudyStore.open({url!r}, name="s", space=SearchSpace(), sampler="tpe", seed=0).ask()
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -179,3 +183,50 @@ def test_a_server_that_is_started_anew_between_two_calls_goes_unnoticed(opened, 
     store.report(key, epoch=1, score=0.5, task_scores={"a": 0.5})
     store.finish(key, state=TrialState.FINISHED)
     assert [(record.state, record.score) for record in store.records()] == [(TrialState.FINISHED, 0.5)]
+
+
+@pytest.mark.parametrize("at", [3, 8, 13, 18, 23])
+def test_a_server_that_goes_away_at_any_moment_is_waited_for_and_nothing_is_lost_or_doubled(
+    opened, postgres, monkeypatch, at
+):
+    """It is away for a moment just before or after one of the statements of a trial's life."""
+    store = opened(patience=30.0)
+    store.finish(store.ask().key, state=TrialState.FINISHED, score=0.1)
+    statements, back = [], []
+
+    def stopped() -> None:
+        postgres.stop()
+        back.append(Timer(1.5, postgres.start))
+        back[0].start()
+
+    @listens_for(store._storage.engine, "after_cursor_execute")
+    def count(*_: object) -> None:
+        statements.append(None)
+        if len(statements) == at:
+            stopped()
+
+    proposal = store.ask()
+    store.keep(proposal.key, Resumption(fitted=True))
+    for epoch in (1, 2):
+        store.report(proposal.key, epoch=epoch, score=epoch / 10, task_scores={"a": epoch / 10})
+    store.finish(proposal.key, state=TrialState.FINISHED)
+    assert back, len(statements)
+    back[0].join()
+    records = store.records()
+    assert [(record.key, record.state, record.score) for record in records] == [
+        ("t0000", TrialState.FINISHED, 0.1),
+        ("t0001", TrialState.FINISHED, 0.2),
+    ]
+    assert records[1].scores_by_epoch == {1: 0.1, 2: 0.2}
+    assert records[1].parameters == proposal.parameters
+
+
+def test_a_server_that_stays_away_is_waited_for_no_longer_than_that(opened, postgres):
+    store = opened(patience=0.1)
+    key = store.ask().key
+    postgres.stop()
+    try:
+        with pytest.raises(StorageError, match="go on with --resume: nothing is lost"):
+            store.report(key, epoch=1, score=0.5, task_scores={})
+    finally:
+        postgres.start()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from tutti.config.folder import sqlite_url
 from tutti.records import Finding, Repair, TrialRecord, TrialState
-from tutti.tracking.repair import run_findings
+from tutti.tracking.mlflow_tracker import MlflowTracker
+from tutti.tracking.protocol import RefusedError
+from tutti.tracking.repair import artifact_findings, run_findings
 from tutti.tracking.store import experiment_id
 
 NONE = {"parameters": {}, "tags": {}}
@@ -74,3 +78,29 @@ def test_a_fold_s_run_that_is_still_running_ends_as_its_trial_did_without_the_tr
     assert run_of("t0/fold-0").data.tags["tutti.state"] == "finished"
     fold = run_of("t0/fold-1")
     assert (fold.info.status, fold.data.tags["tutti.state"], fold.data.metrics) == ("FINISHED", "stopped early", {})
+
+
+def test_artifacts_of_a_study_that_was_moved_are_found_again_and_its_old_folder_is_not_made_anew(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new" / "study"
+    place = old / "mlflow-artifacts"
+    old.mkdir()
+    uri = sqlite_url(old / "mlflow.db")
+    tracker = MlflowTracker(uri, experiment="s", owner=None, artifact_location=place.as_uri())
+    tracker.start_study(parameters={}, tags={}, files=[], columns=[])
+    _track(tracker, "t0")
+    tracker.log_picture("t0", "kept", b"png")
+    new.parent.mkdir()
+    old.rename(new)
+    uri, place = sqlite_url(new / "mlflow.db"), new / "mlflow-artifacts"
+    tracker = MlflowTracker(uri, experiment="s", owner=None)
+    with pytest.raises(RefusedError, match="which is gone; run `tutti doctor` on the study"):
+        tracker.log_picture("t0", "lost", b"png")
+    assert not old.exists()
+    [finding] = artifact_findings(uri, place=place)
+    assert finding.found == f"its artifacts are recorded in {old / 'mlflow-artifacts'}, which is gone"
+    finding.remedy.run()
+    assert [*artifact_findings(uri, place=place)] == []
+    run = MlflowClient(tracking_uri=uri).get_run(tracker.run_of("t0"))
+    recorded = Path(run.info.artifact_uri.removeprefix("file://"))
+    assert [file.name for file in (recorded / "pictures").iterdir()] == ["kept.png"]
+    assert recorded.is_relative_to(place)

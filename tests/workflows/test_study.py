@@ -103,9 +103,8 @@ def test_the_bank_has_every_trial_s_predictions(study):
 
 
 def test_a_quiet_study_prints_nothing(study, tmp_path, capsys):
-    page, *pictures = study.report(out=tmp_path / "report")
-    assert page.name == "report.html"
-    assert pictures
+    page, listing, errors = study.report(out=tmp_path / "report", errors=tmp_path / "errors.csv")
+    assert (page.name, listing.name, errors.name) == ("report.html", "report.json", "errors.csv")
     study.pseudo_labels("self_training").write(tmp_path / "labels")
     assert capsys.readouterr().out == ""
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tutti import __version__
 from tutti.cli import backbone, demo, export, guests, jobs, leaderboard, new, study, tune
@@ -20,10 +19,12 @@ from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.errors import Fault, TuttiError
 from tutti.launchers import forget_launcher
 from tutti.modeling.new_backbone import new_backbone
+from tutti.workflows.console import make_console
 from tutti.workflows.demo import run_demo
 from tutti.workflows.new import new_study
 from tutti.workflows.push import push
 from tutti.workflows.study import Study
+from tutti.workflows.submit import jobs as list_jobs
 
 app = typer.Typer(
     name="tutti",
@@ -68,6 +69,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "report": (study.report, Study.report),
     "round": (study.round_, Study.round),
     "submit": (jobs.submit, Study.submit),
+    "jobs": (jobs.jobs, list_jobs),
     "demo": (demo.demo, run_demo),
     "backbone new": (backbone.new, new_backbone),
     "backbone pretrain": (backbone.pretrain, Study.pretrain),
@@ -97,13 +99,13 @@ def run() -> None:
     """Runs the command. Exit code: 0 on success, 2 for a user's mistake, 130 when interrupted, 1 for other errors."""
     forget_launcher()
     atexit.register(gc.freeze)  # saves 2 s at exit, when Python would collect garbage among torch's objects once more
-    console = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+    console = make_console(stderr=True)
     try:
         with terminated_as_interrupted():
             app()
     except TuttiError as error:
         for fault in error.faults:
-            console.print(f"error: {fault}", markup=False, style="red")
+            console.print(f"error: {fault}", style="red")
         sys.exit(error.exit_code)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -111,7 +113,7 @@ def run() -> None:
         fault = Fault(
             str(error.filename or "the command's output"), "be written whole", str(error.strerror), "free some space"
         )
-        console.print(f"error: {fault}", markup=False, style="red")
+        console.print(f"error: {fault}", style="red")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try to write the rest at exit
         sys.exit(1)
     except SystemExit as exit_:

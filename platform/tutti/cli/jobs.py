@@ -1,12 +1,16 @@
-"""``tutti submit``: runs a study, or a pretraining file, as a job on a Ray cluster."""
+"""``tutti submit`` runs a study, or a pretraining file, as a job on a Ray cluster; ``tutti jobs`` lists such jobs."""
 
 from __future__ import annotations
 
+import json
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
 from tutti.cli.options import Overrides, Resume, Trials, check_left_out
 from tutti.config.pretraining import is_pretraining_file
@@ -14,12 +18,15 @@ from tutti.errors import Fault, StudyError, TrialError
 from tutti.workflows.console import console, program
 from tutti.workflows.study import Study
 from tutti.workflows.submit import Job, submit_pretraining
+from tutti.workflows.submit import jobs as list_jobs
 from tutti.workflows.tune import parse_trials
+
+Address = Annotated[str, typer.Option(help="The cluster's dashboard.")]
 
 
 def submit(
     study_file: Annotated[Path | None, typer.Argument(metavar="STUDY.yaml", help="The study file.")] = None,
-    address: Annotated[str, typer.Option(help="The cluster's dashboard.")] = "http://127.0.0.1:8265",
+    address: Address = "http://127.0.0.1:8265",
     wait: Annotated[bool, typer.Option("--wait", help="Follow the log until the job ends.")] = False,
     trials: Trials = None,
     overrides: Overrides = None,
@@ -80,3 +87,22 @@ def _follow(job: Job, place: str, *, wait: bool) -> None:
     if outcome != "SUCCEEDED":
         remedy = "correct what the log names" if outcome == "FAILED" else "go on with --resume"
         raise TrialError(Fault(f"the job {job.id}", "succeed", f"{outcome} (its log is above)", remedy))
+
+
+def jobs(
+    address: Address = "http://127.0.0.1:8265",
+    as_json: Annotated[bool, typer.Option("--json", help="One object for each job.")] = False,
+) -> None:
+    """Lists the studies that were submitted to a Ray cluster: state, hours, who did it, and how far they are.
+
+    Example: `tutti jobs --address http://127.0.0.1:8265`
+    """
+    found = list_jobs(address=address)
+    if as_json:
+        typer.echo(json.dumps([asdict(job) | {"hours": job.hours} for job in found], indent=2, default=str))
+        return
+    table = Table("study", "state", "hours", "by", "progress", "job", box=None)
+    for job in found:
+        hours = "" if job.hours is None else f"{job.hours:.1f}"
+        table.add_row(*map(escape, (job.study, job.state.lower(), hours, job.by, job.progress, job.id)))
+    console.print(table if found else "Nobody has submitted a study to this cluster.")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tutti.cli.options import Study
-from tutti.workflows.console import console
+from tutti.workflows.console import console, show_next, study_argument
 from tutti.workflows.shown import show_choice, show_leaderboard
 from tutti.workflows.study import open_study
 
@@ -24,6 +24,8 @@ def add(
     """
     opened = open_study(study)
     show_leaderboard(console, opened.name, opened.add_public_score(submission, score))
+    name = study_argument(opened.folder)
+    show_next(console, f"leaderboard show {name}", f"report {name}")
 
 
 def show(study: Study) -> None:
@@ -33,6 +35,7 @@ def show(study: Study) -> None:
     """
     opened = open_study(study)
     show_leaderboard(console, opened.name, opened.leaderboard())
+    show_next(console, f"leaderboard add {study_argument(opened.folder)} FOLDER --score SCORE")
 
 
 def choose(

@@ -14,10 +14,11 @@ from tutti.cli.options import Out, RecipeName, Study, With, check_left_out, goin
 from tutti.errors import Fault, StudyError, counted
 from tutti.records import best_trial
 from tutti.search.objectives import pareto_front
-from tutti.workflows.console import console, program
-from tutti.workflows.progress import best_so_far, failures, outcome_table, summary
+from tutti.workflows.console import console, program, show_next, study_argument
+from tutti.workflows.progress import best_so_far, failures, summary, without_vote
 from tutti.workflows.shown import show_card, show_guest, show_pseudo_labels, show_soup
 from tutti.workflows.study import open_study
+from tutti.workflows.trials_table import outcome_table, ranked
 from tutti.workflows.vote import Vote
 
 Score = Annotated[
@@ -31,18 +32,33 @@ Score = Annotated[
 
 
 def trials(
-    study: Study, as_json: Annotated[bool, typer.Option("--json", help="One JSON array, for programs.")] = False
+    study: Study,
+    top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="The first N trials alone.")] = None,
+    sort: Annotated[
+        str,
+        typer.Option("--sort", metavar="KEY", help="score, trial, state, time, a task, an objective, or a parameter."),
+    ] = "score",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array, for programs.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Every parameter, for a spreadsheet.")] = False,
 ) -> None:
-    """Lists a study's trials: state, score, other objectives, per-task scores, parameters, duration.
+    """Lists a study's trials, best first: state, score, other objectives, duration, scores by task, parameters.
 
-    Example: `tutti trials glue_trio`
+    Of the parameters those that vary are shown, below the trial where the terminal is narrow.
+
+    Example: `tutti trials glue_trio --top 5`
     """
+    if as_csv:
+        check_left_out({"--json": as_json}, beside="--csv")
     opened = open_study(study)
     records, config = opened.records(), opened.config
     objectives = config.search.objectives
     front = pareto_front(records, objectives)
+    shown = ranked(records, sort, tasks=[*config.tasks], top=top)
+    if as_csv:
+        typer.echo(opened.trials().loc[[record.key for record in shown]].to_csv(), nl=False)
+        return
     if as_json:
-        documents = [dataclasses.asdict(record) for record in records]
+        documents = [dataclasses.asdict(record) for record in (shown if top or sort != "score" else records)]
         for document in documents:
             del document["last_task_scores"]  # with folds, what a trial that ends otherwise is told by
         if len(objectives) > 1:
@@ -51,7 +67,7 @@ def trials(
         typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))
         return
     best = best_so_far(records) if opened.is_running else best_trial(records)
-    console.print(outcome_table(config, records, best=best))
+    console.print(outcome_table(config, shown, best=best, width=console.width))
     for guest in opened.guests():
         show_guest(console, guest)
     if len(objectives) > 1:
@@ -59,6 +75,9 @@ def trials(
     for line in failures(records):
         console.print(line)
     console.print(summary(records, total=config.search.trials, best=best))
+    if best_trial(records):
+        name = study_argument(opened.folder)
+        show_next(console, f"ensemble {name} --recipe {shlex.quote(config.ensemble.recipe)}", f"ui {name}")
 
 
 def ui(
@@ -105,7 +124,14 @@ def ensemble(
 
     Example: `tutti ensemble glue_trio --recipe auto --out submission`
     """
-    _write(open_study(study).ensemble(recipe, others=others or (), score=score or ()), out)
+    opened = open_study(study)
+    vote = opened.ensemble(recipe, others=others or (), score=score or ())
+    _write(vote, out)
+    if sentence := without_vote(opened.records()):
+        console.print(sentence)
+    chosen = f"{study_argument(opened.folder)} --recipe {shlex.quote(recipe or opened.config.ensemble.recipe)}"
+    unlabelled = any(task.unlabeled for task in opened.config.tasks.values())
+    show_next(console, f"report {chosen}", *[f"pseudo-label {chosen}"] * unlabelled)
 
 
 def _write(vote: Vote, out: Path | None) -> None:
@@ -143,6 +169,9 @@ def pseudo_label(
         files += len(report.files)
     if not files:
         raise typer.Exit(1)
+    console.print("Name the files under `extra_train` of the next study, or let a round train on such labels:")
+    chosen = shlex.quote(recipe or opened.config.ensemble.recipe)
+    show_next(console, f"round {study_argument(opened.folder)} --recipe {chosen}")
 
 
 def predict(
@@ -226,7 +255,8 @@ def soup(
 
     Example: `tutti soup glue_trio`
     """
-    made = open_study(study).soup(recipe)
+    opened = open_study(study)
+    made = opened.soup(recipe)
     show_soup(console, made.card)
     if made.replaced:
         console.print(f"wrote {made.checkpoint or made.folder / 'card.md'}")
@@ -234,6 +264,8 @@ def soup(
         console.print(f"{made.folder} keeps the soup of an earlier run.")
     if made.checkpoint is None:
         raise typer.Exit(1)
+    name, checkpoint = study_argument(opened.folder), shlex.quote(str(made.checkpoint))
+    show_next(console, f"predict {name} --checkpoint {checkpoint} --input new.csv --out predictions.csv")
 
 
 def refit(
@@ -261,14 +293,23 @@ def report(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Where to write; by default `report` in the study.", callback=local),
     ] = None,
+    errors: Annotated[
+        Path | None,
+        typer.Option(
+            "--errors", metavar="FILE.csv", help="The rows that the vote has wrong, for relabelling.", callback=local
+        ),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Write it anew while the study runs.")] = False,
 ) -> None:
-    """Writes a study on one page: its search, its ensemble, each task class by class, the rows that are disputed.
+    """Writes a study on one page: its search, its vote, each task class by class, the rows whose labels to check.
 
     The page needs no network, reads on a phone, and is kept with the study's run in MLflow.
 
-    Example: `tutti report glue_trio --recipe auto`
+    Example: `tutti report glue_trio --recipe auto --errors errors.csv`
     """
-    open_study(study).report(recipe, others=others or (), out=out)
+    with interruptible(lambda _: "Interrupted; the last page stays."):
+        page, *_ = open_study(study).report(recipe, others=others or (), out=out, errors=errors, watch=watch)
+    console.print(f"Open {page.absolute().as_uri()} in a browser.")
 
 
 def round_(
@@ -294,4 +335,7 @@ def round_(
     opened = open_study(study)
     opened.again = lambda **_: again
     with interruptible(going_on(opened.again)):
-        opened.round(recipe, trials=trials, until_no_gain=until_no_gain)
+        rounds = opened.round(recipe, trials=trials, until_no_gain=until_no_gain)
+    kept = bool(rounds) and rounds[-1].kept
+    words = ["round", study, *words] if kept else ["report", study]
+    show_next(console, shlex.join(words))

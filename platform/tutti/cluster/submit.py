@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import sqlite3
 import tempfile
 import time
@@ -30,6 +31,7 @@ from tutti.config.pretraining import PretrainingConfig
 from tutti.config.study import StudyConfig
 from tutti.errors import ClusterError, Fault, StorageError, StudyError, UserError
 from tutti.files import hashes, storage_faults
+from tutti.launchers import user_name
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -105,15 +107,15 @@ def _submit(stage: Callable[[Path], Path], command: list[str], *, address: str, 
     with storage_faults(temporary), tempfile.TemporaryDirectory(prefix="tutti-job-") as staging:
         shipped = stage(Path(staging))
         keep = shlex.join(["python", "-m", "tutti.cluster.shipped", str(shipped)])
-        with _cluster_faults(address):
-            return _client(address).submit_job(
+        with cluster_faults(address):
+            return job_client(address).submit_job(
                 entrypoint=f"{keep} && exec {shlex.join(['python', '-m', 'tutti', *command])}",
                 runtime_env={
                     "working_dir": staging,
                     "py_modules": [str(Path(tutti.__file__).parent)],
                     "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS), SUBMITTED: submitted},
                 },
-                metadata={"study": name},
+                metadata={"study": name, "by": f"{user_name()}@{socket.gethostname()}"},
             )
 
 
@@ -258,10 +260,10 @@ def follow_job(job: str, *, address: str, show: Callable[[str], None]) -> str:
     Raises:
         ClusterError: if the cluster does not answer or knows no such job.
     """
-    with _cluster_faults(address, followed=job):
+    with cluster_faults(address, followed=job):
         from aiohttp import ClientError
 
-        client = _client(address)
+        client = job_client(address)
         shown = 0  # characters
 
         async def tail() -> None:
@@ -300,8 +302,8 @@ def job_status(job: str, *, address: str) -> str:
     Raises:
         ClusterError: if the cluster does not answer or knows no such job.
     """
-    with _cluster_faults(address):
-        info = _client(address).get_job_info(job)
+    with cluster_faults(address):
+        info = job_client(address).get_job_info(job)
         return f"{info.status.value}: {info.message}" if info.message else str(info.status.value)
 
 
@@ -311,8 +313,8 @@ def stop_job(job: str, *, address: str) -> bool:
     Raises:
         ClusterError: if the cluster does not answer, knows no such job, or has not ended it in time.
     """
-    with _cluster_faults(address):
-        client = _client(address)
+    with cluster_faults(address):
+        client = job_client(address)
         if not client.stop_job(job):
             return False
         deadline = time.monotonic() + _STOPPED_SECONDS
@@ -323,7 +325,8 @@ def stop_job(job: str, *, address: str) -> bool:
         return True
 
 
-def _client(address: str) -> JobSubmissionClient:
+def job_client(address: str) -> JobSubmissionClient:
+    """A client of the cluster's jobs; to be used within ``cluster_faults``."""
     from ray.job_submission import JobSubmissionClient
 
     answer_of(f"{address}/api/version", seconds=_ANSWER_SECONDS)
@@ -342,7 +345,7 @@ def _unset(*names: str) -> Iterator[None]:
 
 
 @contextmanager
-def _cluster_faults(address: str, *, followed: str | None = None) -> Iterator[None]:
+def cluster_faults(address: str, *, followed: str | None = None) -> Iterator[None]:
     """Raises the errors of Ray's job client as a ClusterError, and an address that is not HTTP as a UserError.
 
     Args:

@@ -178,6 +178,11 @@ class StudyFolder:
         return self.path / "ensembles"
 
     @property
+    def estimates(self) -> Path:
+        """Nested estimates that need not be computed again; it may be removed."""
+        return self.path / "estimates"
+
+    @property
     def pseudo_labels(self) -> Path:
         return self.path / "pseudo-labels"
 

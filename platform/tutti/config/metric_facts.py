@@ -69,6 +69,11 @@ class Facts:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def is_share(self) -> bool:
+        """Whether it has a range of -1 or 0 to 1, so that a hundredth is a point."""
+        return self.lowest in (-1, 0) and self.highest == 1
+
+    @property
     def best(self) -> float | None:
         """The highest score, where scores are negated if lower is better; None where there is no bound."""
         if self.higher_is_better:

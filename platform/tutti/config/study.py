@@ -23,7 +23,7 @@ from tutti.config.metric_facts import FACTS, KindName, Needs, default_metric, ki
 from tutti.config.search_facts import Sampler, Scheduler
 from tutti.config.space import Choice, SearchSpace
 from tutti.config.strict import Strict
-from tutti.config.task_files import Files, Name, TestFiles
+from tutti.config.task_files import Encoding, Files, Name, TestFiles
 from tutti.config.template import parsed
 from tutti.config.texts import InstructionFormat, ReportSet
 
@@ -136,6 +136,7 @@ class TaskConfig(Strict):
     test: TestFiles | None = None
     unlabeled: Files | None = None
     extra_train: tuple[ExtraTrain, ...] = ()
+    encoding: Encoding | None = None  # of text files that are not UTF-8
     dataset: str | None = None  # hub, and instructions that are read from there: id or folder
     subset: str | None = None  # hub: configuration name
     glue: GlueKind | None = None  # glue: its GLUE task; by default derived from the task's name
@@ -298,6 +299,7 @@ class Storage(Strict):
 
     database: str | None = None  # Optuna's database, postgresql://...; by default SQLite inside the study's folder
     path: Path | None = None  # by default $TUTTI_STUDIES, or ./studies; the study's folder is PATH/STUDY
+    patience: Annotated[float, Field(ge=0)] = 60.0  # seconds for which the database's server is waited for
     max_gigabytes: Annotated[float, Field(gt=0)] | None = None  # limit for ended trials' checkpoints; 1 GB = 10^9 bytes
 
 

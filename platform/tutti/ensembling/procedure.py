@@ -268,8 +268,14 @@ class OutOfFold:
     agreement: np.ndarray | None
 
 
-def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
-    """Predicts each fold by the procedure fitted on the other folds."""
+def out_of_fold(
+    procedure: Procedure, ballot: Ballot, *, said: Callable[[int, int], object] = lambda number, of: None
+) -> OutOfFold:
+    """Predicts each fold by the procedure fitted on the other folds.
+
+    Args:
+        said: is called with the number of each fold, and how many there are.
+    """
     score, kind = ballot.score, ballot.score.kind
     shape, repeats = ballot.votes.shape[1:], repeats_for(ballot.texts)
     rescaled = score.scale_free and not kind.probabilistic
@@ -280,8 +286,9 @@ def out_of_fold(procedure: Procedure, ballot: Ballot) -> OutOfFold:
     calibrated = np.empty(shape, dtype=np.float64)
     labelled = np.empty_like(decided)
     agreement = np.empty(shape[0], dtype=np.float32)
-    folds = splits(kind.strata(ballot.labels), ballot.groups, repeats=repeats, seed=0)
+    folds = [*splits(kind.strata(ballot.labels), ballot.groups, repeats=repeats, seed=0)]
     for number, (repeat, train, held_out) in enumerate(folds, start=1):
+        said(number, len(folds))
         ensemble = procedure.fit(ballot, train, seed=number)
         if rescaled:
             values = ensemble.combine(ballot.votes[ensemble.voters])

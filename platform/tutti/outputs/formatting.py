@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from tutti.outputs.election.members import Member
 
 
+_SHORT = {
+    "learning_rate": "lr",
+    "per_device_train_batch_size": "batch",
+    "num_train_epochs": "epochs",
+    "gradient_accumulation_steps": "accumulate",
+    "lr_scheduler_type": "schedule",
+    "label_smoothing_factor": "smoothing",
+}
+_LONGEST = 14  # characters of a short name
+
+
 def number(score: float | None) -> str:
     """A score with four decimals, or a dash."""
     return "–" if score is None else f"{score:.4f}"
@@ -21,6 +32,21 @@ def short(value: object) -> str:
     if value is None:
         return "null"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names for the heads of columns; a name that would be another's stays whole."""
+    found = [_shortened(name) for name in names]
+    return [new if found.count(new) == 1 and new not in names else name for name, new in zip(names, found, strict=True)]
+
+
+def _shortened(name: str) -> str:
+    if name in _SHORT:
+        return _SHORT[name]
+    words = name.replace("learning_rate", "lr").split("_")
+    while len("_".join(words)) > _LONGEST and len(words) > 1:
+        words = words[1:]
+    return "_".join(words)
 
 
 def duration(seconds: float) -> str:
@@ -36,6 +62,27 @@ def estimate_text(estimate: Estimate | None) -> str:
 def signed(estimate: Estimate | None) -> str:
     """A difference with its sign and interval, or a dash."""
     return "–" if estimate is None else f"{'+' if estimate.score >= 0 else ''}{estimate}"
+
+
+def verdict(gain: Estimate, *, rows: str, points: bool, than: str = "the best trial") -> str:
+    """Whether the vote is better than one trial, in one sentence: both on rows that chose neither.
+
+    Args:
+        rows: on which rows, as in ``400 validation rows``.
+        points: whether the score is a share, of which hundredths are points.
+
+    Example:
+        >>> verdict(Estimate(0.009, 0.0153), rows="400 validation rows", points=True)
+        'On 400 validation rows the vote cannot be told from the best trial (+0.9 ± 3.0 points).'
+    """
+    size, width = abs(gain.score), gain.high - gain.score
+    sign = "-" if gain.score < 0 else "+"
+    text = f"{100 * size:.1f} ± {100 * width:.1f} points" if points else f"{size:.4f} ± {width:.4f}"
+    if gain.low > 0:
+        return f"On {rows} the vote beats {than} by {text}."
+    if gain.high < 0:
+        return f"On {rows} {than} beats the vote by {text}."
+    return f"On {rows} the vote cannot be told from {than} ({sign}{text})."
 
 
 def members_table(members: Sequence[tuple[str, Sequence[Member]]]) -> list[str]:

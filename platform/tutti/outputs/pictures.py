@@ -14,8 +14,6 @@ import numpy as np
 from tutti.errors import first_line
 from tutti.headless import load_matplotlib
 from tutti.outputs.fonts import characters, families
-from tutti.outputs.formatting import duration
-from tutti.records import TrialRecord, TrialState
 from tutti.tasks.kinds.entities import entities_of, types_of
 
 if TYPE_CHECKING:
@@ -30,12 +28,6 @@ _NAMED = 120  # up to this many classes, the axes name each one
 _LONGEST = 24  # columns of a drawn class name; a Chinese character takes two
 
 _ENSEMBLE, _MEMBER, _OTHER = "#d55e00", "#0072b2", "#8a8a8a"  # distinguishable by colour-blind readers
-COST_STATES = {  # edge and fill
-    TrialState.FINISHED: (_MEMBER, _MEMBER),
-    TrialState.STOPPED: (_OTHER, "none"),
-    TrialState.FAILED: (_ENSEMBLE, "none"),
-}
-"""The trials that ``cost_png`` shows."""
 
 
 def drawn(pictures: Mapping[str, Callable[[], bytes]]) -> dict[str, bytes]:
@@ -243,9 +235,9 @@ def ensemble_png(card: Card) -> bytes:
             _estimates(axes, lane, score, single, gain)
     axes.set_yticks(range(len(lanes)), [name for name, *_ in lanes])
     axes.set_ylim(len(lanes) - 0.5, -0.5)
-    axes.set_xlabel("score; at the right the ensemble's nested estimate, and its distance from the best single trial's")
+    axes.set_xlabel("score; at the right the vote's nested estimate, and its gain over the best trial's")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(f"{card.study}: every single trial and the ensemble", fontsize=11)
+    axes.set_title(f"{card.study}: every single trial and the vote", fontsize=11)
     _legend(figure)
     return _png(figure)
 
@@ -279,26 +271,6 @@ def reliability_png(calibrations: Mapping[str, Calibration]) -> bytes:
             handle.set_sizes([30])
     for axes in grid[count:]:
         axes.set_axis_off()
-    return _png(figure)
-
-
-def cost_png(trials: Sequence[TrialRecord]) -> bytes:
-    """Score against wall time: a dot for each trial that ended with a score."""
-    figure = _figure(5.6, 3.9)
-    from matplotlib.ticker import MaxNLocator
-
-    axes = figure.add_subplot()
-    for state, (colour, fill) in COST_STATES.items():
-        points = [(trial.seconds, trial.score) for trial in trials if trial.state is state and trial.seconds]
-        points = [(seconds, score) for seconds, score in points if score is not None]
-        if points:
-            seconds_of_all, scores = zip(*points, strict=True)
-            axes.scatter(seconds_of_all, scores, s=40, edgecolors=colour, facecolors=fill, alpha=0.8, label=str(state))
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 1.5, 3, 6, 10], integer=True, min_n_ticks=1))
-    axes.xaxis.set_major_formatter(lambda seconds, _: duration(seconds))
-    axes.set(xlabel="time", ylabel="score")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)  # within, its dots look like trials
     return _png(figure)
 
 
@@ -336,10 +308,10 @@ def _legend(figure: Any) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], ls="", marker="o", color=_MEMBER, label="trial that votes"),
+        Line2D([], [], ls="", marker="o", color=_MEMBER, label="trial that votes, on its own rows"),
         Line2D([], [], ls="", marker="o", mfc="none", color=_OTHER, label="trial that does not vote"),
         Line2D([], [], ls="", marker="|", mew=2, ms=12, color=_MEMBER, label="best trial, nested estimate"),
-        Line2D([], [], ls="", marker="D", color=_ENSEMBLE, label="ensemble, nested estimate"),
+        Line2D([], [], ls="", marker="D", color=_ENSEMBLE, label="vote, nested estimate"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
 

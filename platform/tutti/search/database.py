@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import socket
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from sqlite3 import SQLITE_BUSY, SQLITE_ERROR, SQLITE_READONLY
 from sqlite3 import Connection as SqliteConnection
@@ -19,6 +19,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from optuna.storages._rdb.models import (
     TrialIntermediateValueModel,
+    TrialModel,
     TrialParamModel,
     TrialSystemAttributeModel,
     TrialUserAttributeModel,
@@ -26,9 +27,11 @@ from optuna.storages._rdb.models import (
 from sqlalchemy import create_engine, delete, text
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from tutti.config.address import to_read
 from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, first_line
+from tutti.launchers import user_name
 
 _SERVER_OPTIONS = {
     "tcp_keepalives_idle": 30,  # the server then releases the locks of a machine that is gone within a minute
@@ -51,11 +54,7 @@ _ATTEMPTS = 5  # to create the tables, which another process may be creating at 
 
 def this_process() -> str:
     """A description of this process for people who look for what holds a study: user, host and process id."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # the user of a container may have no name
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()} (process {os.getpid()})"
+    return f"{user_name()}@{socket.gethostname()} (process {os.getpid()})"
 
 
 def open_for_writing(url: str) -> RDBStorage:
@@ -149,6 +148,14 @@ def delete_reports(storage: RDBStorage, trial_id: int, attributes: Collection[st
         connection.execute(
             delete(user_attributes).where(user_attributes.trial_id == trial_id, user_attributes.key.in_(attributes))
         )
+
+
+def set_duration(storage: RDBStorage, trial_id: int, seconds: float) -> None:
+    """Dates the beginning of an ended trial so that it took so long. Optuna has that of its proposal."""
+    with Session(storage.engine) as session, session.begin():
+        trial = session.get(TrialModel, trial_id)
+        if trial is not None and trial.datetime_complete is not None:
+            trial.datetime_start = trial.datetime_complete - timedelta(seconds=seconds)
 
 
 def delete_draw(storage: RDBStorage, trial_id: int) -> None:

@@ -22,6 +22,7 @@ from tutti.records import TrialRecord, TrialState
 from tutti.search import checks, database
 from tutti.search.grid import PROPOSED, Grid, Point, enqueue
 from tutti.search.objectives import DIRECTIONS, objective_values
+from tutti.search.patience import half_asked, patiently
 from tutti.search.samplers import first_generation, make_sampler
 from tutti.search.space import distributions, draw
 from tutti.search.trial_attributes import (
@@ -54,13 +55,22 @@ class StudyStore:
     """
 
     def __init__(
-        self, study: optuna.Study, storage: RDBStorage, *, space: SearchSpace, fixed: Mapping[str, Any]
+        self,
+        study: optuna.Study,
+        storage: RDBStorage,
+        *,
+        space: SearchSpace,
+        fixed: Mapping[str, Any],
+        patience: float = 0.0,
     ) -> None:
         self._study = study
         self._storage = storage
         self._study_id = storage.get_study_id_from_name(study.study_name)
         self._space = space
         self._fixed = fixed
+        self.patience = patience
+        self._asked: set[int] = set()  # Optuna's numbers of the trials that ``ask`` has returned
+        self._ending: str | None = None  # the trial that ``finish`` was last called for
         self._grid: Grid | None = None
         self._generational = False
         self._claim: database.Claim | None = None
@@ -82,6 +92,7 @@ class StudyStore:
         older: Sequence[OlderStudy] = (),
         owner: str | None = None,
         begun: bool = True,
+        patience: float = 0.0,
     ) -> StudyStore:
         """Opens the study ``name``, or creates it.
 
@@ -97,6 +108,7 @@ class StudyStore:
                 its database holds copies of them.
             owner: in a database that several people share, what distinguishes this study from another with its name.
             begun: whether the study has begun; otherwise what an aborted start has left of it is not used.
+            patience: seconds for which a server that is away later on is waited for.
 
         Raises:
             StudyError: where another driver runs it, its owner, objectives or trials differ, or no older trial fits.
@@ -114,7 +126,7 @@ class StudyStore:
                 if not study.get_trials(deepcopy=False) and len(objectives) == len(study.directions):
                     checks.set_objectives(study, objectives)
                 checks.check_objectives(study, objectives)
-                store = cls(study, storage, space=space, fixed=fixed or {})
+                store = cls(study, storage, space=space, fixed=fixed or {}, patience=patience)
                 store._claim = claim
                 if owner is not None:
                     checks.set_owner(study, owner)
@@ -165,13 +177,21 @@ class StudyStore:
             self._claim = None
         database.close(self._storage)
 
+    def disconnect(self) -> None:
+        """Gives up the session, which a broken connection leaves in a transaction that has failed."""
+        self._storage.remove_session()
+
+    @patiently
     def ask(self) -> Proposal:
         """Starts a new trial, which is running until ``finish``."""
         with self._faults():
-            if self._grid and (point := self._grid.next(self._own_trials())) is not None:
-                self._study.enqueue_trial(point)
-            trial = self._study.ask()
+            trial = half_asked(self._study, self._storage, self._asked) if self.patience else None
+            if trial is None:
+                if self._grid and (point := self._grid.next(self._own_trials())) is not None:
+                    self._study.enqueue_trial(point)
+                trial = self._study.ask()
             self._choose(trial)
+            self._asked.add(trial.number)
             number = trial.number - self._older_count
         return Proposal(trial_key(number), number, trial.params, optuna_number=trial.number)
 
@@ -179,6 +199,7 @@ class StudyStore:
         """Trials that an earlier driver left running, by number. Raises StorageError as ``records`` does."""
         return [proposal(trial, number) for number, trial in self._running()]
 
+    @patiently
     def keep(self, key: str, resumption: Resumption) -> None:
         """Stores what a later run has to know of a running trial.
 
@@ -189,6 +210,7 @@ class StudyStore:
         if not trial.state.is_finished():
             self._store_attribute(trial_id, RESUMPTION, asdict(resumption))
 
+    @patiently
     def report(self, key: str, *, epoch: int, score: float, task_scores: Mapping[str, float]) -> None:
         """Records the scores of a running trial after ``epoch``. A repeated report of an epoch is ignored.
 
@@ -211,6 +233,7 @@ class StudyStore:
         with self._faults():
             self._storage.set_trial_intermediate_value(trial_id, epoch, float(score))
 
+    @patiently
     def forget_reports(self, key: str) -> None:
         """Deletes the reports of a running trial that starts over and will report other scores for the same epochs.
 
@@ -222,6 +245,7 @@ class StudyStore:
             with self._faults():
                 database.delete_reports(self._storage, trial_id, attributes)
 
+    @patiently
     def finish(
         self,
         key: str,
@@ -252,6 +276,9 @@ class StudyStore:
             StudyError: where the study has no such trial.
         """
         trial_id, trial = self._trial(key)
+        if trial.state.is_finished() and self._ending == key:
+            return  # the server broke the connection once it had stored the end
+        self._ending = key
         state = STATES[trial.state].to(state)
         values: dict[str, float] = {}
         if state is TrialState.FINISHED:
@@ -273,27 +300,29 @@ class StudyStore:
                 optuna_state = optuna.trial.TrialState.PRUNED
             ordered = [values[name] for name in self._objectives] if state is TrialState.FINISHED else None
             self._study.tell(trial.number, ordered, state=optuna_state)
+            if seconds is not None:
+                database.set_duration(self._storage, trial_id, seconds)
 
+    @patiently
     def run_seconds(self) -> float:
         """Total duration of the study's runs so far, in seconds, as last stored by ``keep_run_seconds``."""
         with self._faults():
             return float(self._storage.get_study_user_attrs(self._study_id).get(_RUN_SECONDS, 0.0))
 
+    @patiently
     def keep_run_seconds(self, seconds: float) -> None:
         """Stores the total duration of the study's runs so far."""
         with self._faults():
             self._storage.set_study_user_attr(self._study_id, _RUN_SECONDS, seconds)
 
+    @patiently
     def records(self) -> list[TrialRecord]:
         """Every trial by number, running ones included; no older studies' trials, and no enqueued points."""
         return [record(trial, number) for number, trial in enumerate(self._own_trials()) if trial.state in STATES]
 
+    @patiently
     def record(self, key: str) -> TrialRecord:
-        """The record of one trial.
-
-        Raises:
-            StudyError: where the study has no such trial.
-        """
+        """The record of one trial. Raises StudyError where the study has no such trial."""
         _, trial = self._trial(key)
         return record(trial, trial.number - self._older_count)
 

@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from tutti.errors import Fault, TrackingError
+from tutti.tracking.links import run_page
 from tutti.tracking.mlflow_tracker import is_owned_by, study_runs
 from tutti.tracking.store import experiment_id, store_faults, upload
 
@@ -34,12 +35,19 @@ class StudyRun:
             what = f"the MLflow experiment {experiment!r}"
             raise TrackingError(Fault(what, "have the study's run", "none", "run `tutti tune --resume`"))
         self._run_id: str = run.info.run_id
+        self._experiment = mlflow_id
 
     def log_files(self, files: Sequence[Path], *, place: str) -> None:
         """Uploads files to the folder ``place``; they replace earlier ones of the same names."""
         with store_faults(self._uri):
             for file in files:
                 upload(self._client, self._run_id, file, place)
+
+    def describe_by(self, file: str, *, what: str) -> None:
+        """Makes the run's description a link to one of its files, a path among the run's artifacts."""
+        page = f"{run_page(self._experiment, self._run_id)}/artifacts/{file}"
+        with store_faults(self._uri):
+            self._client.set_tag(self._run_id, "mlflow.note.content", f"[{what}]({page})")
 
     def register(self, folder: Path, name: str, *, alias: str | None) -> str:
         """Uploads an MLflow model to the folder ``bundles/NAME`` and registers it; returns its address.

@@ -25,12 +25,15 @@ _WIDTHS = {_NAME: 90, _CREATED: 130, _DURATION: 80}
 _FIRST = {"tags": 105, "metrics": 80}
 
 
-def start_page(base_url: str, experiment_id: str) -> str:
+def start_page(base_url: str, experiment_id: str, run_id: str = "") -> str:
     """URL of the page that leads to a study's trials, on a server with ``tutti.tracking.web`` at ``base_url``.
 
     The trials' columns then stay, however one moves between MLflow's pages.
+
+    Args:
+        run_id: of the run to which it leads instead.
     """
-    return f"{base_url.rstrip('/')}/{START}/{experiment_id}"
+    return f"{base_url.rstrip('/')}/{START}/{experiment_id}" + (f"#{run_id}" if run_id else "")
 
 
 def runs_page(base_url: str, experiment_id: str) -> str:

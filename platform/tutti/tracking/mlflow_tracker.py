@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
 import tempfile
@@ -17,6 +16,7 @@ from mlflow.entities import Experiment, Metric, Param, Run, RunTag
 from mlflow.utils import chunk_list
 
 from tutti.errors import Fault, TrackingError
+from tutti.launchers import user_name
 from tutti.records import Scalar, TrialState
 from tutti.tracking.links import run_page, shared_view
 from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, parent_of, readable
@@ -167,7 +167,9 @@ class MlflowTracker:
                     points.append(point)
             self._log(run_id, points)
             self._tag(run_id, {**tags, STATE: state.value} | ({_REASON: reason} if reason else {}))
-            self._client.set_terminated(run_id, STATUS[state], ended)
+            if "seconds" in metrics:  # the run began when the trial was submitted, and may have been cut off since
+                ended = self._client.get_run(run_id).info.start_time + round(1000 * metrics["seconds"])
+            self._client.set_terminated(run_id, STATUS[state], ended)  # MLflow shows no other duration
         self._points.pop(run_id, None)
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
@@ -204,7 +206,7 @@ class MlflowTracker:
         run = self._find(key)
         values = {parameter: _truncated(value, _PARAMETER_CHARACTERS) for parameter, value in parameters.items()}
         if run is None:
-            first_tags = {"mlflow.user": _user(), **identity, STATE: TrialState.RUNNING.value}
+            first_tags = {"mlflow.user": user_name(), **identity, STATE: TrialState.RUNNING.value}
             first_tags |= {OWNER: self._owner} if self._owner else {}
             run = self._client.create_run(self._experiment_id, _milliseconds(at), first_tags, name)
             logged: Mapping[str, str] = {}
@@ -300,13 +302,6 @@ def study_runs(client: MlflowClient, experiment_id: str, name: str) -> Sequence[
 def is_owned_by(run: Run, owner: str | None) -> bool:
     """Whether a run belongs to the owner's study, including its trials and folds."""
     return bool(run.data.tags.get(OWNER) == owner)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return f"uid {os.getuid()}"
 
 
 def _milliseconds(at: float | None) -> int:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
+from pathlib import Path
+from urllib.parse import quote
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.utils import get_results_from_paginated_fn
+from sqlalchemy.engine import make_url
 
 from tutti.records import Finding, Repair, TrialRecord, TrialState, best_trial
 from tutti.tracking.mlflow_tracker import STUDY, TRIAL, MlflowTracker, is_owned_by
 from tutti.tracking.protocol import BEST_SCORE, SCORE
-from tutti.tracking.store import store_faults
+from tutti.tracking.store import local_folder, store_faults
 
 
 def run_findings(
@@ -51,6 +56,39 @@ def run_findings(
         end = partial(tracker.end_trial, key, state=state, reason=reason, metrics=metrics, tags={})
         what = f"MLflow, run {run.info.run_name} ({run.info.run_id[:8]})"
         yield Finding(what, found, Repair(f"marked as {state.value}", end))
+
+
+def artifact_findings(uri: str, *, place: Path) -> Iterator[Finding]:
+    """A finding where a study's own store has its artifacts in another folder: the study was moved, or is a copy.
+
+    Args:
+        uri: of the SQLite file in the study's folder.
+        place: the folder of artifacts beside it.
+
+    Raises:
+        TrackingError: where the file cannot be read.
+    """
+    file = make_url(uri).database
+    if not file or not place.is_dir():
+        return
+    with store_faults(uri), closing(sqlite3.connect(f"file:{quote(file)}?mode=ro", uri=True)) as connection:
+        recorded = {row[0] for row in connection.execute("SELECT artifact_location FROM experiments")}
+    for old in sorted(each for each in recorded if str(each).endswith(f"/{place.name}")):
+        folder = local_folder(old)
+        if folder is None or folder.resolve() == place.resolve():
+            continue
+        found = f"its artifacts are recorded in {folder}, " + ("a copy" if folder.is_dir() else "which is gone")
+        move = partial(_relocate, uri, old, place.resolve().as_uri())
+        yield Finding("MLflow", found, Repair(f"recorded in {place}", move))
+
+
+def _relocate(uri: str, old: str, new: str) -> None:
+    """Replaces the beginning of recorded folders. MLflow has no call for it."""
+    below = "artifact_uri LIKE ? || '/%'"
+    with store_faults(uri), closing(sqlite3.connect(str(make_url(uri).database))) as connection, connection:
+        connection.execute("UPDATE experiments SET artifact_location = ? WHERE artifact_location = ?", (new, old))
+        set_uri = "UPDATE runs SET artifact_uri = ? || substr(artifact_uri, length(?) + 1)"
+        connection.execute(f"{set_uri} WHERE {below}", (new, old, old))
 
 
 def _running(uri: str, experiment: str) -> list[Run]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from mlflow import MlflowClient
+from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.utils import get_results_from_paginated_fn
 from mlflow.utils.search_utils import SearchUtils
@@ -44,18 +46,45 @@ def find_trials(uri: str, *, experiment: str, wanted: str, what: str, owner: str
         StudyError: naming ``what``, where the store cannot parse the filter.
         TrackingError: where the store cannot be reached or does not know the study.
     """
-    experiment_ids = [experiment_id(uri, experiment)]
-    client = MlflowClient(tracking_uri=uri)
-    page = partial(client.search_runs, experiment_ids, wanted)
+    try:
+        return set(_runs(uri, experiment_id(uri, experiment), wanted, owner=owner))
+    except MlflowException as error:
+        raise _parse_error(what, wanted, error) from error
+
+
+def run_pages(
+    uri: str, *, experiment: str, page: Callable[[str, str], str], owner: str | None = None
+) -> dict[str, str]:
+    """The pages of a study's trials by key.
+
+    Args:
+        page: returns a run's page, by the ids of experiment and run.
+        owner: as in ``find_trials``.
+
+    Raises:
+        TrackingError: where the store cannot be reached or does not know the study.
+    """
+    place = experiment_id(uri, experiment)
+    runs = _runs(uri, place, "", owner=owner)
+    return {key: page(place, run.info.run_id) for key, run in runs.items()}
+
+
+def _runs(uri: str, place: str, wanted: str, *, owner: str | None) -> dict[str, Run]:
+    """The runs of an experiment's trials by key, without those of folds; a filter's own fault stays MLflow's."""
+    page = partial(MlflowClient(tracking_uri=uri).search_runs, [place], wanted)
+    fault: MlflowException | None = None
+    runs: list[Run] = []
     with store_faults(uri):
         try:
             runs = get_results_from_paginated_fn(lambda size, token: page(max_results=size, page_token=token), 1000)
         except MlflowException as error:
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
-            raise _parse_error(what, wanted, error) from error
-    keys = {run.data.tags[TRIAL] for run in runs if TRIAL in run.data.tags and is_owned_by(run, owner)}
-    return {key for key in keys if "/" not in key}  # without the runs of folds
+            fault = error
+    if fault is not None:
+        raise fault
+    owned = {run.data.tags[TRIAL]: run for run in runs if TRIAL in run.data.tags and is_owned_by(run, owner)}
+    return {key: run for key, run in owned.items() if "/" not in key}
 
 
 def _parse_error(what: str, wanted: str, error: MlflowException) -> StudyError:

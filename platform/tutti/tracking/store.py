@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import requests
 from mlflow import MlflowClient
@@ -126,12 +128,23 @@ def _check_health(uri: str) -> None:
         answer_of(f"{uri.rstrip('/')}/health", seconds=5)
 
 
+def local_folder(location: str) -> Path | None:
+    """The folder that an address of artifacts names on this machine; none for another store."""
+    parts = urlparse(location)
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" and not parts.netloc else None
+
+
 def upload(client: MlflowClient, run_id: str, file: Path, folder: str) -> None:
     """Uploads a file to a folder of a run's artifacts.
 
     Raises:
-        RefusedError: if the store of the artifacts, which may be another than that of the runs, cannot take it.
+        RefusedError: if the store of the artifacts, which may be another than that of the runs, cannot take it, or is
+            a folder of a study that is not there any more, which MLflow would make anew.
     """
+    place = local_folder(client.get_run(run_id).info.artifact_uri)
+    if place is not None and not place.parents[2].is_dir():  # STUDY/mlflow-artifacts/RUN/artifacts
+        rule, got = "be in the study's folder", f"{place.parents[2]}, which is gone"
+        raise RefusedError(Fault("the folder of MLflow's artifacts", rule, got, "run `tutti doctor` on the study"))
     try:
         client.log_artifact(run_id, str(file), folder)
     except Exception as error:  # every object store has its own errors, such as for missing credentials

@@ -36,7 +36,8 @@ _PAGE = (
     localStorage.setItem("mlflow.workflowType_v1", JSON.stringify("machine_learning"));
     const name = "MLflowLocalStorage-1.1-ExperimentPage-" + JSON.stringify([id]) + "-ReactComponentState";
     if (view) keep(name, view);
-    location.replace(root + "/#/experiments/" + encodeURIComponent(id) + "/runs");
+    const run = location.hash ? "/" + encodeURIComponent(location.hash.slice(1)) : "";
+    location.replace(root + "/#/experiments/" + encodeURIComponent(id) + "/runs" + run);
   } catch (error) {
     document.getElementById("said").textContent = "The trials cannot be opened: " + error.message;
   }
@@ -49,7 +50,7 @@ _PAGE = (
 
 
 def start_page(experiment_id: str) -> HTMLResponse:
-    """The page at ``/tutti/EXPERIMENT_ID``, which goes on to the experiment's runs. The script in it reads the id."""
+    """The page at ``/tutti/EXPERIMENT_ID``, which goes on to the experiment's runs, or the run behind ``#``."""
     return HTMLResponse(_PAGE)
 
 

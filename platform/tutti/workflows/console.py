@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -12,16 +13,44 @@ from typing import IO, Any, cast
 from rich.console import Console
 from rich.table import Table
 
+from tutti.config.folder import StudyFolder, studies_folder
+from tutti.workflows.listing import wrap
 
-def _make_console(file: IO[str] | None = None) -> Console:
+_COMMAND = re.compile(r"`[^`]+`\S*|\S+")
+
+
+class _Console(Console):
+    """A console that breaks sentences between words in a terminal, and nowhere else.
+
+    A log keeps them whole. So does a terminal with what is to be copied: a command in backticks, and lines that begin
+    with spaces or with ``wrote``.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        if self.is_terminal and len(objects) == 1 and isinstance(objects[0], str):
+            lines = objects[0].split("\n")
+            objects = ("\n".join(line if line.startswith((" ", "wrote ")) else self._wrapped(line) for line in lines),)
+        super().print(*objects, **options)
+
+    def _wrapped(self, line: str) -> str:
+        return "\n".join(wrap(_COMMAND.findall(line), width=self.width))
+
+
+def make_console(file: IO[str] | None = None, *, stderr: bool = False) -> Console:
+    """The console that everything is printed to.
+
+    Args:
+        file: instead of the standard output.
+        stderr: whether it is the standard error.
+    """
     # Paths may contain what rich would take for markup or emoji; and a command to copy must not be broken into lines.
-    made = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    made = _Console(file=file, stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not made.is_terminal:
         made.width = 120  # a log has no width; the default of 80 columns would break words in tables
     return made
 
 
-console = _make_console()
+console = make_console()
 
 
 class _BestEffortFile:
@@ -55,7 +84,7 @@ def best_effort_console(file: IO[str] | None = None) -> Console:
     Args:
         file: what it prints to; by default, what ``console`` does.
     """
-    return _make_console(cast(IO[str], _BestEffortFile(file or console.file)))
+    return make_console(cast(IO[str], _BestEffortFile(file or console.file)))
 
 
 def program() -> str:
@@ -64,6 +93,18 @@ def program() -> str:
         return "tutti"
     called = Path(sys.argv[0])  # in a notebook, its kernel
     return shlex.quote(str(called)) if called.stem == "tutti" else f"{shlex.quote(sys.executable)} -m tutti"
+
+
+def study_argument(folder: StudyFolder) -> str:
+    """The study as a command-line argument: its name if the default folder holds it, otherwise its quoted path."""
+    return shlex.quote(folder.name if folder.path.parent == studies_folder() else str(folder.path))
+
+
+def show_next(console: Console, *commands: str) -> None:
+    """Ends what a command prints with what its user can do next: commands to copy."""
+    console.print("Next:")
+    for command in commands:
+        console.print(f"  {program()} {command}")
 
 
 def quiet_console() -> Console:

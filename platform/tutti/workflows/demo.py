@@ -73,7 +73,7 @@ def run_demo(
         console.print(f"wrote {file}")
     console.rule("Pseudo-labels")
     show_pseudo_labels(console, pseudo_labels(study).write(out / "pseudo-labels"), out / "pseudo-labels")
-    console.rule("Every single trial and the ensemble on the test rows, whose labels no trial saw")
+    console.rule("Every single trial and the vote on the test rows, whose labels no trial saw")
     _compare(study, data / "truth", out / "submission")
     console.print(f"\nDone in {time.monotonic() - began:.0f} s. Written below {out}:")
     for path, what in (
@@ -133,5 +133,5 @@ def _compare(study: StudyBase, truth: Path, submission: Path) -> None:
         ensemble.append(Scorer.of(task)(labels[task.name], np.array(decided)))
     for name, scores in sorted(trials.items(), key=lambda item: -weighted_mean(item[1], weights)):
         table.add_row(name, *map(number, scores), number(weighted_mean(scores, weights)))
-    table.add_row("ensemble", *map(number, ensemble), number(weighted_mean(ensemble, weights)), style="bold green")
+    table.add_row("vote", *map(number, ensemble), number(weighted_mean(ensemble, weights)), style="bold green")
     study.console.print(table)

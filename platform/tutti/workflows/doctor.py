@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tutti.errors import Fault, TrackingError, TuttiError
@@ -105,8 +106,9 @@ def _runs(
         return []
     stores.quiet_mlflow()
     from tutti.search.limits import is_over
-    from tutti.tracking.repair import run_findings
+    from tutti.tracking.repair import artifact_findings, run_findings
 
     complete = is_over(config.search, trials, seconds=seconds)
     uri, trials = stores.tracking_uri(config, folder), cut_off(trials)
-    return run_findings(uri, experiment=config.study, owner=folder.owner, trials=trials, complete=complete)
+    runs = run_findings(uri, experiment=config.study, owner=folder.owner, trials=trials, complete=complete)
+    return chain(artifact_findings(uri, place=folder.mlflow_artifacts) if uri == folder.mlflow_uri else [], runs)

@@ -4,92 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from tutti.config.study import Objective, StudyConfig
+from tutti.config.study import Objective
 from tutti.errors import StorageError, counted
-from tutti.outputs.formatting import duration, number, short
-from tutti.records import Scalar, TrialRecord, TrialState, best_trial
+from tutti.outputs.formatting import number
+from tutti.records import TrialRecord, TrialState, best_trial
 from tutti.search.objectives import pareto_front
+from tutti.workflows.trials_table import trials_table
 
 REFRESH_SECONDS = 0.5
 REASONS = 5  # of failed trials, listed below the final table
 SHOWN = 18  # rows of the live table; with its frame it must fit a terminal of 24 lines
-
-
-def trials_table(
-    records: Sequence[TrialRecord],
-    *,
-    tasks: Sequence[str],
-    best: TrialRecord | None,
-    title: str | None = None,
-    objectives: Sequence[Objective] = ("score",),
-    front: Collection[str] = (),
-) -> Table:
-    """A table of trials: state, score, scores by task, duration and parameters. ``best`` is highlighted.
-
-    Further ``objectives`` get columns after the score, except the seconds, which the duration shows. Trials whose keys
-    are in ``front`` are marked.
-    """
-    further = [name for name in objectives if name not in ("score", "seconds")]
-    table = Table(title=title, title_justify="left")
-    for name in ("trial", "state"):
-        table.add_column(name, no_wrap=True)
-    if len(objectives) > 1:
-        table.add_column("front", justify="center", no_wrap=True)
-    for name in ("score", *further, *tasks, "time"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("parameters", style="dim", overflow="fold")
-    for record in records:
-        table.add_row(
-            record.key,
-            str(record.state),
-            *(["*" if record.key in front else ""] if len(objectives) > 1 else []),
-            number(record.score),
-            *(_MEASURED[name](record.measured[name]) if name in record.measured else "–" for name in further),
-            *(number(record.task_scores.get(task)) for task in tasks),
-            "" if record.seconds is None else duration(record.seconds),
-            _parameters(record),
-            style="bold green" if best and record.key == best.key else None,
-        )
-    return table
-
-
-def outcome_table(study: StudyConfig, records: Sequence[TrialRecord], *, best: TrialRecord | None) -> Table:
-    """``trials_table`` of a study under its title."""
-    return trials_table(
-        records,
-        tasks=[*study.tasks],
-        best=best,
-        title=f"Study {study.study}",
-        objectives=study.search.objectives,
-        front=pareto_front(records, study.search.objectives),
-    )
-
-
-def _parameters(record: TrialRecord) -> str:
-    """The trial's parameters, then those it continued with after each exchange of population-based training."""
-    exchanged = (
-        f"from {each['donor']} after epoch {each['epoch']}: {_listed(each['parameters'])}" for each in record.exchanges
-    )
-    return "; ".join([_listed(record.parameters), *exchanged])
-
-
-def _listed(parameters: Mapping[str, Scalar]) -> str:
-    return " ".join(f"{name}={short(value)}" for name, value in sorted(parameters.items()))
-
-
-_MEASURED: Mapping[Objective, Callable[[float], str]] = {
-    "gain": lambda value: f"{value:+.4f}",
-    "parameters": lambda value: f"{value:,.0f}",
-    "disk": lambda value: f"{value / 1e6:,.1f} MB",
-}
 
 
 def best_so_far(records: Sequence[TrialRecord]) -> TrialRecord | None:
@@ -134,6 +65,17 @@ def failures(records: Sequence[TrialRecord]) -> list[str]:
     lines = [f"{', '.join(trials)} failed: {reason}" for reason, trials in keys.items()]
     more = f"{counted(len(lines) - REASONS, 'more reason')}: tutti trials --json has them"
     return lines if len(lines) <= REASONS else [*lines[:REASONS], more]
+
+
+def without_vote(records: Sequence[TrialRecord]) -> str | None:
+    """Which trials cannot vote, and why, in one sentence; none if all have finished."""
+    stopped = sum(record.state is TrialState.STOPPED for record in records)
+    others = sum(record.state is not TrialState.FINISHED for record in records) - stopped
+    if not stopped and not others:
+        return None
+    found = [(stopped, "stopped early"), (others, "failed or unfinished")]
+    counts = " and ".join(f"{count} {what}" for count, what in found if count)
+    return f"Only finished trials have predictions and can vote: of {counted(len(records), 'trial')} {counts}."
 
 
 def _news(record: TrialRecord) -> tuple[TrialState, int]:
@@ -229,6 +171,8 @@ class Progress:
                 title=title,
                 objectives=self._objectives,
                 front=front,
+                width=self._console.width,
+                details=False,  # one line for each trial, so that all fit
             )
             self._live.update(table, refresh=True)
         else:

@@ -130,7 +130,8 @@ def make_pseudo_labels(
         without: by task each validation row's fold, and the fold whose models label, as if it had no rows.
     """
     study = studies[rows_of]
-    with waiting("Choosing the ensemble's members and the rows to label", quiet=study.console.quiet):
+    with waiting("Choosing the ensemble's members and the rows to label", quiet=study.console.quiet) as say:
+        from tutti.outputs.election.estimates import Estimates
         from tutti.outputs.pseudo.folds import OfFold, without_fold
         from tutti.outputs.pseudo.labels import label
 
@@ -149,5 +150,6 @@ def make_pseudo_labels(
             rule=rule_of(recipe),
             labelling=recipe.pseudo_labels,
             folded=without is None and study.config.split.folds is not None,
+            estimates=Estimates(study.folder.estimates, say=say),
         )
     return PseudoLabels(labelling, out)

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
 from tutti.errors import counted
+from tutti.outputs.folder import CARD, PAGE
 from tutti.outputs.formatting import estimate_text, number, signed
 from tutti.workflows.console import table_of_numbers
+from tutti.workflows.listing import Group, Line, listing
 
 if TYPE_CHECKING:
-    from tutti.outputs.election.card import Card
+    from tutti.outputs.election.card import Card, TaskCard
     from tutti.outputs.election.choice import Choice
     from tutti.outputs.election.soup_card import SoupCard
     from tutti.outputs.pseudo.report import PseudoLabelReport
@@ -23,32 +24,39 @@ if TYPE_CHECKING:
     from tutti.records import CheckpointRecord
 
 _SHOWN = 5  # pairs of submissions
+_WITH_VOTERS = 9  # tasks at most, below which who votes is listed
 
 
 def show_card(console: Console, card: Card) -> None:
-    """Prints an ensemble: the scores of every trial and of the ensemble, and the card's remarks."""
-    console.print(f"Study {card.study}, recipe {card.recipe}: scores on the validation rows; below, nested estimates")
-    table = table_of_numbers("", numbers=(*(task.task for task in card.tasks), "score"))
-    for single in card.singles:
-        scores = (number(single.task_scores.get(task.task)) for task in card.tasks)
-        table.add_row(single.key, *scores, number(single.objective))
-    if any(task.score for task in card.tasks):
-        table.add_section()
-        for label, style, name, show in (
-            ("best trial", "", "single", estimate_text),
-            ("ensemble", "bold green", "score", estimate_text),
-            ("gain", "", "gain", signed),
-        ):
-            mean = card.objective if name == "score" else getattr(card, name)
-            table.add_row(label, *(show(getattr(task, name)) for task in card.tasks), show(mean), style=style)
-    console.print(table)
+    """Prints an ensemble: the best trial, the vote and the gain, all on rows that chose neither, and the remarks."""
+    lines = [
+        Line(
+            [task.task, estimate_text(task.single), estimate_text(task.score), signed(task.gain)],
+            notes=[_voters(task)] if len(card.tasks) <= _WITH_VOTERS else [],
+        )
+        for task in card.tasks
+    ]
+    if len(lines) > 1:
+        means = [estimate_text(card.single), estimate_text(card.objective), signed(card.gain)]
+        lines.append(Line(["mean", *means], style="bold green"))
+    title = f"Study {card.study}, recipe {card.recipe}: scores on rows that chose nothing, with 95 % intervals"
+    head = ["task", "best trial", "vote", "gain"]
+    console.print(listing(head, lines, width=console.width, title=title))
+    if card.verdict:
+        console.print(card.verdict, style="bold")
     for graded in card.graded:
         console.print(
             f"On {counted(graded.rows, 'labelled row')} of {graded.task}, {graded.part}: {graded.metric} "
             f"{number(graded.score)}, the best trial alone {number(graded.single)}"
         )
-    for remark in card.remarks:
+    for remark in (*card.remarks, card.footnote):
         console.print(remark)
+
+
+def _voters(task: TaskCard) -> str:
+    """The metric and who votes, below a task's scores."""
+    voting = [f"{member.key} {100 * member.weight:.0f} %" for member in task.members if member.weight]
+    return f"{task.metric}, {task.method}: {', '.join(voting)}"
 
 
 def show_guest(console: Console, record: CheckpointRecord) -> None:
@@ -63,25 +71,28 @@ def show_pseudo_labels(console: Console, report: PseudoLabelReport, target: Path
     from tutti.outputs.pseudo.report import EXPECTED
 
     console.print(f"Study {report.study}, recipe {report.recipe}. {report.which_rows}")
-    judged = any(task.coverage for task in report.tasks)  # no regression's labels are
-    caption = f"Share is that of the task's unlabelled rows. {EXPECTED if judged else ''}".rstrip()
-    columns = ("rows", "share", "mean confidence", "expected precision")
-    table = table_of_numbers("task", "label", numbers=columns, caption=caption)
     for task in report.tasks:
-        for class_coverage in task.coverage:
-            table.add_row(task.task, *class_coverage.cells)
-        share = task.labelled / max(task.unlabelled, 1)
+        lines = [Line(each.cells) for each in task.coverage]
         expected = number(task.expected_precision)
         if 0 < task.judged_labels < task.given:
             expected += f" of {task.judged_labels:,} labels"
-        means = (number(task.mean_confidence), expected)
-        table.add_row(task.task, "all", f"{task.labelled:,}", f"{share:.1%}", *means, style="bold")
-    console.print(table)
+        share = f"{task.labelled / max(task.unlabelled, 1):.1%}"
+        cells = ["all", f"{task.labelled:,}", share, number(task.mean_confidence), expected]
+        head = ["label", "rows", "share", "confidence", "expected precision"]
+        lines.append(Line(cells, style="bold"))
+        console.print(listing(head, lines, width=console.width, title=f"Task {task.task}"))
+    judged = any(task.coverage for task in report.tasks)  # no regression's labels are
+    console.print(
+        f"Share is that of the task's unlabelled rows, confidence the mean. {EXPECTED if judged else ''}".rstrip(),
+        style="dim",
+    )
     for remark in report.remarks:
         console.print(remark)
     for task in report.tasks:
         for file in (task.file, ledger_of(task.task)) if task.file else ():
             console.print(f"wrote {target / file}")
+    for card in (CARD, PAGE):
+        console.print(f"wrote {target / card}")
 
 
 def show_soup(console: Console, card: SoupCard) -> None:
@@ -95,13 +106,15 @@ def show_soup(console: Console, card: SoupCard) -> None:
 
 
 def show_comparison(console: Console, comparison: Comparison) -> None:
-    table = table_of_numbers("", numbers=(*comparison.gain, "score"))
-    for name, label in (("before", "before"), ("control", "with the control"), ("round", "with the round")):
-        estimates = (*getattr(comparison, name).values(), comparison.objective[name])
-        table.add_row(label, *map(estimate_text, estimates))
-    gains = (*comparison.gain.values(), comparison.objective["gain"])
-    table.add_row("gain over the control", *map(signed, gains), style="bold")
-    console.print(table)
+    columns = [comparison.before, comparison.control, comparison.round]
+    lines = [
+        Line([task, *(estimate_text(column.get(task)) for column in columns), signed(gain)])
+        for task, gain in comparison.gain.items()
+    ]
+    means = [estimate_text(comparison.objective[name]) for name in ("before", "control", "round")]
+    lines.append(Line(["mean", *means, signed(comparison.objective["gain"])], style="bold"))
+    head = ["task", "before", "with the control", "with the round", "gain over the control"]
+    console.print(listing(head, lines, width=console.width))
 
 
 def show_leaderboard(console: Console, study: str, entries: Sequence[Entry]) -> None:
@@ -110,15 +123,17 @@ def show_leaderboard(console: Console, study: str, entries: Sequence[Entry]) -> 
     if not entries:
         console.print(f"The study {study} has no submissions with public scores; add one with `tutti leaderboard add`.")
         return
-    table = Table(title=f"Submissions of the study {study}", title_justify="left")
-    for name in ("recipe", "made", "submission"):
-        table.add_column(name, overflow="fold")
-    for name in ("public", "local", *entries[-1].tasks):
-        table.add_column(name, justify="right", no_wrap=True)
-    for entry in sorted(entries, key=lambda entry: -entry.public):
-        scores = (number(entry.tasks.get(task)) for task in entries[-1].tasks)
-        table.add_row(entry.recipe, entry.made, entry.submission, number(entry.public), number(entry.local), *scores)
-    console.print(table)
+    tasks = [*entries[-1].tasks]
+    lines = [
+        Line(
+            [entry.recipe, entry.made, number(entry.public), number(entry.local)],
+            [[number(entry.tasks.get(task)) for task in tasks]],
+            notes=[entry.submission],
+        )
+        for entry in sorted(entries, key=lambda entry: -entry.public)
+    ]
+    head, title = ["recipe", "made", "public", "local"], f"Submissions of the study {study}"
+    console.print(listing(head, lines, width=console.width, groups=[Group(tasks)], left=2, title=title))
     together = correlation(entries)
     if together is None:
         console.print("A correlation of public and local scores needs three submissions, and scores that differ.")
@@ -143,6 +158,6 @@ def show_choice(console: Console, choice: Choice) -> None:
     console.print(pairs)
     console.print(f"Choose {choice.pairs[0].first.name} and {choice.pairs[0].second.name}.")
     for sentence in choice.reasons:
-        console.print(f"  {sentence}.")
+        console.print(f"{sentence}.")
     for sentence in choice.warnings:
         console.print(f"Beware: {sentence}.")

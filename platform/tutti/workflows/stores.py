@@ -100,6 +100,7 @@ def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
         older=_older_studies(study, folder),
         owner=owner,
         begun=folder.begun,
+        patience=study.storage.patience,
     )
     if owner and not folder.database_file.is_file():
         write_whole(folder.database_file, json.dumps({"study": owner}) + "\n")

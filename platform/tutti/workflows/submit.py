@@ -7,11 +7,14 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.pretraining import PretrainingConfig, load_pretraining
 from tutti.workflows.base import StudyBase
+
+if TYPE_CHECKING:
+    from tutti.cluster.jobs import JobRecord
 
 
 @dataclass(frozen=True)
@@ -91,3 +94,20 @@ def submit(study: StudyBase, *, address: str, options: Sequence[str], submitted:
 
     job = submit_study(study.config, address=address, options=[*options], submitted=submitted)
     return Job(job, address, study.folder)
+
+
+def jobs(*, address: str = "http://127.0.0.1:8265") -> list[JobRecord]:
+    """The studies and pretraining files that `tutti submit` has sent to a cluster, running ones first, then the latest.
+
+    Args:
+        address: of the cluster's dashboard.
+
+    Raises:
+        ClusterError: if the cluster does not answer.
+
+    Example:
+        >>> [job.study for job in tutti.jobs(address="http://head:8265") if job.state == "RUNNING"]
+    """
+    from tutti.cluster.jobs import list_jobs
+
+    return list_jobs(address=address)

@@ -12,15 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tutti.config.folder import StudyFolder, studies_folder
+from tutti.config.folder import StudyFolder
 from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, TrialError, counted
 from tutti.records import TrialRecord, TrialState, best_trial
 from tutti.tasks.predictions import Predictions
 from tutti.workflows import stores, tracking_metadata
 from tutti.workflows.base import StudyBase
-from tutti.workflows.console import best_effort_console, program
+from tutti.workflows.console import best_effort_console, show_next, study_argument
 from tutti.workflows.preparation import check_no_trials, check_place, forget_failed, prepare_study, with_folds
-from tutti.workflows.progress import Progress, cut_off, failures, outcome_table, summary
+from tutti.workflows.progress import Progress, cut_off, failures, summary
+from tutti.workflows.trials_table import outcome_table, ranked
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -132,7 +133,7 @@ def _show_outcome(opened: StudyBase, outcome: StudyOutcome, records: Sequence[Tr
 
     study, folder, console = opened.config, opened.folder, opened.console
     best = best_trial(outcome.trials)
-    console.print(outcome_table(study, records, best=best))
+    console.print(outcome_table(study, ranked(records, tasks=[*study.tasks]), best=best, width=console.width))
     for line in failures(records):
         console.print(line)
     console.print(f"{summary(records, total=study.search.trials, best=best)}, in {duration(seconds)}")
@@ -145,9 +146,9 @@ def _show_outcome(opened: StudyBase, outcome: StudyOutcome, records: Sequence[Tr
     elif not outcome.complete:
         raise InterruptedStudy(left_to_do(outcome, study.search.trials))
     if best:
-        console.print(f"Best: {best.key}, score {number(best.score)}. Next:")
-        console.print(f"  {program()} ensemble {_study_argument(folder)} --recipe {shlex.quote(study.ensemble.recipe)}")
-        console.print(f"  {program()} ui {_study_argument(folder)}")
+        console.print(f"Best: {best.key}, score {number(best.score)} on the rows that chose its epoch.")
+        name, recipe = study_argument(folder), shlex.quote(study.ensemble.recipe)
+        show_next(console, f"ensemble {name} --recipe {recipe}", f"report {name}", f"ui {name}")
     elif outcome.complete:
         more = "loosen or remove search.scheduler in a new study"
         more += "" if study.search.sampler == "grid" else ", or add trials: --resume --trials +4"
@@ -280,8 +281,3 @@ def picture(tasks: Mapping[str, Task], name: str, predictions: Predictions) -> b
     decision = Scorer.of(tasks[name]).alone(predictions.labels, predictions.outputs)
     decided = predictions.kind.decide(predictions.outputs, decision)
     return predictions_png(predictions.kind, predictions.labels, decided, predictions.names, name)
-
-
-def _study_argument(folder: StudyFolder) -> str:
-    """The study as a command-line argument: its name if the default folder holds it, otherwise its quoted path."""
-    return folder.name if folder.path.parent == studies_folder() else shlex.quote(str(folder.path))

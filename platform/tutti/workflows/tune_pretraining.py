@@ -21,7 +21,8 @@ from tutti.records import TrialRecord, TrialState, best_trial
 from tutti.workflows import stores, tracking_metadata
 from tutti.workflows.console import console as default_console
 from tutti.workflows.console import quiet_console
-from tutti.workflows.progress import cut_off, failures, summary, trials_table
+from tutti.workflows.progress import cut_off, failures, summary
+from tutti.workflows.trials_table import ranked, trials_table
 from tutti.workflows.tune import InterruptedStudy, left_to_do, parse_trials, run_trials
 
 if TYPE_CHECKING:
@@ -235,8 +236,9 @@ def _ended(run: PretrainingConfig, folder: StudyFolder, outcome: StudyOutcome, c
     from tutti.orchestration.worker.pretraining_trial import LOSS
 
     records, best = cut_off(outcome.trials), best_trial(outcome.trials)
-    tasks = dict.fromkeys(name for record in records for name in record.task_scores)
-    console.print(trials_table(records, tasks=[*tasks] or [LOSS], best=best, title=f"Pretraining {run.out.name}"))
+    tasks = [*dict.fromkeys(name for record in records for name in record.task_scores)] or [LOSS]
+    shown = ranked(records, tasks=tasks)
+    console.print(trials_table(shown, tasks=tasks, best=best, width=console.width, title=f"Pretraining {run.out.name}"))
     for line in failures(records):
         console.print(line)
     console.print(summary(records, total=run.search.trials, best=best))

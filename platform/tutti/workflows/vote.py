@@ -55,7 +55,8 @@ class Vote:
     def __repr__(self) -> str:
         from tutti.outputs.formatting import estimate_text, signed
 
-        scores = f"score {estimate_text(self.score)}, gain {signed(self.gain)}"
+        best, vote = estimate_text(self.card.single), estimate_text(self.score)
+        scores = f"best trial {best}, vote {vote}, gain {signed(self.gain)}"
         return f"<Vote of study {self.card.study}, recipe {self.card.recipe}: {scores}>"
 
     def _repr_markdown_(self) -> str:  # in notebooks
@@ -197,8 +198,9 @@ def ensemble(
     Example:
         >>> study.ensemble("auto").write()
     """
-    with waiting("Choosing the ensemble's members and scoring it", quiet=study.console.quiet):
+    with waiting("Choosing the ensemble's members and scoring it", quiet=study.console.quiet) as say:
         from tutti.outputs.election.ensemble import vote
+        from tutti.outputs.election.estimates import Estimates
 
         study = study.stored
         config, prepared = study.config, study.prepared
@@ -220,6 +222,7 @@ def ensemble(
             prompts=_prompts(config, prepared),
             tagged=_tagged(config, prepared),
             folded=config.split.folds is not None,
+            estimates=Estimates(study.folder.estimates, say=say),
             recipe_keys=recipe_keys(chosen, studies),
         )
     return Vote(studies, name, chosen, voted)
@@ -248,8 +251,10 @@ def _tagged(config: StudyConfig, prepared: Prepared) -> dict[str, dict[str, Tagg
 
 
 def tagging(spec: TaskSpec, file: str = "") -> Tagging | None:
-    """What writes a file of a task of tags with tags, as its training file is written; None for other tasks."""
-    if not isinstance(spec.layout, Tagged):
+    """What writes a file of a task of tags with tags, as its training file is written; None for other tasks, and for a
+    trial run, which has some of the file's rows alone.
+    """
+    if not isinstance(spec.layout, Tagged) or spec.max_rows:
         return None
     return partial(partial(spec.layout.tagged, like=spec.sources["train"]), file)
 

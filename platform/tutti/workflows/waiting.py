@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Timer
 
@@ -12,10 +12,11 @@ _PATIENCE = 2.0  # seconds
 
 
 @contextmanager
-def waiting(what: str, *, in_logs: bool = True, quiet: bool = False) -> Iterator[None]:
+def waiting(what: str, *, in_logs: bool = True, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Says ``what`` is going on once the block has taken two seconds: a moving line on a terminal, else a plain one.
 
-    It goes to the standard error, since it is no part of a command's output.
+    It goes to the standard error, since it is no part of a command's output. Yields a function that says what is going
+    on now, on a terminal.
 
     Args:
         in_logs: whether there is a line where there is no terminal.
@@ -35,7 +36,7 @@ def waiting(what: str, *, in_logs: bool = True, quiet: bool = False) -> Iterator
     timer.daemon = True
     timer.start()
     try:
-        yield
+        yield lambda now: status.update(f"{now} ...")
     finally:
         timer.cancel()
         timer.join()

@@ -10,14 +10,23 @@ from typing import TYPE_CHECKING, Any
 from tutti.config.objective_weights import listed_if_unequal
 from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate
 from tutti.errors import counted
-from tutti.outputs.formatting import estimate_text, files_section, harmless, members_table, number, signed, table
+from tutti.outputs.formatting import (
+    estimate_text,
+    files_section,
+    harmless,
+    members_table,
+    number,
+    signed,
+    table,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from tutti.ensembling.calibrate import Bin
     from tutti.outputs.election.members import Member
 
 CAVEAT = (
-    "The ensemble and the best trial alone are scored on rows that had no part in choosing members, weights or offsets "
+    "The vote and the best trial alone are scored on rows that had no part in choosing members, weights or offsets "
     "(five folds, 95 % interval). Each trial's best epoch was chosen on all of these rows, and the search was steered "
     "by them: that part flatters every score here."
 )
@@ -67,6 +76,7 @@ class TaskCard:
         weight: of the task in the study's score.
         decision: in words, how decisions are made.
         higher_is_better: whether the metric is better where it is higher; scores are negated where it is not.
+        points: whether it is a share, of which hundredths are points.
     """
 
     task: str
@@ -82,6 +92,13 @@ class TaskCard:
     weight: float = 1.0
     decision: str = "the likeliest"
     higher_is_better: bool = True
+    points: bool = True
+
+    @property
+    def verdict(self) -> str | None:
+        """Whether the vote is better than the best trial, in one sentence; none if there are too few rows."""
+        rows = counted(self.rows["validation"], "validation row")
+        return None if self.gain is None else verdict(self.gain, rows=rows, points=self.points)
 
 
 @dataclass(frozen=True)
@@ -161,6 +178,27 @@ class Card:
         """The mean over tasks of the ensemble's gain over the best trial."""
         return self._mean([task.gain for task in self.tasks])
 
+    @property
+    def verdict(self) -> str | None:
+        """Whether the vote is better than the best trial of each task, in one sentence; none without a ``gain``."""
+        if len(self.tasks) == 1 or self.gain is None:
+            return self.tasks[0].verdict if len(self.tasks) == 1 else None
+        total = sum(task.rows["validation"] for task in self.tasks)
+        rows = f"{counted(total, 'validation row')} of {len(self.tasks)} tasks"
+        points = all(task.points for task in self.tasks)
+        return verdict(self.gain, rows=rows, points=points, than="the best trial of each task")
+
+    @property
+    def footnote(self) -> str:
+        """The best score that a trial has on its own rows, which does not compare with the others."""
+        best = next((single for single in self.singles if single.objective is not None), None)
+        if best is None:
+            return "Scores of single trials are those on the rows that chose their epoch."
+        return (
+            f"On the rows that chose its epoch the best trial, {best.key}, scores {number(best.objective)}: that is "
+            "flattered, and not to be compared with the estimates."
+        )
+
     def _mean(self, estimates: Sequence[Estimate | None]) -> Estimate | None:
         present = [estimate for estimate in estimates if estimate is not None]
         if not present or len(present) < len(estimates):
@@ -191,13 +229,14 @@ class Card:
     def _below_single(self) -> tuple[str, ...]:
         if self.gain is None or self.gain.high >= 0:  # an interval that contains 0 says nothing
             return ()
-        estimate = f"The ensemble is estimated at {signed(self.gain)} against the best single trial"
-        return (f"{estimate} of each task: a recipe with `members: {{top: 1, by: task}}` submits these instead.",)
+        better = "The best trial of each task is better than the vote"
+        return (f"{better}: a recipe with `members: {{top: 1, by: task}}` submits these instead.",)
 
     def to_json(self) -> str:
         means = {"objective": self.objective, "single": self.single, "gain": self.gain}
         documents = {name: None if mean is None else asdict(mean) for name, mean in means.items()}
-        return json.dumps({**asdict(self), **documents, "remarks": self.remarks}, ensure_ascii=False, indent=2) + "\n"
+        said = {"verdict": self.verdict, "remarks": self.remarks}
+        return json.dumps({**asdict(self), **documents, **said}, ensure_ascii=False, indent=2) + "\n"
 
     def to_markdown(self) -> str:
         """The card as a Markdown page."""
@@ -207,16 +246,16 @@ class Card:
                 "",
                 f"Made {self.created}. Members: {self.rule}, out of {counted(len(self.singles), 'trial')}.",
                 "",
+                *([f"**{self.verdict}**", ""] if self.verdict else []),
                 *(line for note in self.remarks for line in (f"> {harmless(note)}", "")),
-                "## Every single trial and the ensemble",
+                "## The vote and the best trial",
                 "",
                 f"![Validation score of every single trial and of the ensemble]({PICTURE})",
                 "",
                 *self._comparison(),
                 "",
-                "● marks a trial that votes for the task.",
-                "",
                 *self._graded(),
+                *self._singles(),
                 "## How votes are combined",
                 "",
                 *self._tasks(),
@@ -231,23 +270,35 @@ class Card:
         )
 
     def _comparison(self) -> list[str]:
+        head = ("task", "metric", "best trial", "vote", "gain")
+        rows = [
+            (task.task, task.metric, estimate_text(task.single), f"**{estimate_text(task.score)}**", signed(task.gain))
+            for task in self.tasks
+        ]
+        if len(self.tasks) > 1:
+            means = (estimate_text(self.single), f"**{estimate_text(self.objective)}**", signed(self.gain))
+            rows.append(("mean", "", *means))
+        return table(head, rows)
+
+    def _singles(self) -> list[str]:
         head = ("trial", "objective", *(f"{task.task} ({task.metric})" for task in self.tasks))
         rows = [
             (trial.key, number(trial.objective), *(self._cell(trial, task) for task in self.tasks))
             for trial in self.singles
         ]
-        singles = (self.single, *(task.single for task in self.tasks))
-        rows.append(("best trial, chosen on other rows", *map(estimate_text, singles)))
-        scores = (self.objective, *(task.score for task in self.tasks))
-        estimates = [f"**{estimate_text(score)}**" for score in scores]
-        rows.append(("**ensemble**, chosen on other rows", *estimates))
-        rows.append(("ensemble over the best trial", *map(signed, (self.gain, *(task.gain for task in self.tasks)))))
-        return table(head, rows)
+        return [
+            "## Every single trial, on the rows that chose its epoch",
+            "",
+            *table(head, rows),
+            "",
+            f"● marks a trial that votes for the task. {self.footnote}",
+            "",
+        ]
 
     def _graded(self) -> list[str]:
-        head = ("task", "rows", "metric", "labelled rows", "ensemble", "best trial")
+        head = ("task", "rows", "metric", "labelled rows", "best trial", "vote")
         rows = [
-            (graded.task, graded.part, graded.metric, f"{graded.rows:,}", f"{graded.score:.4f}", number(graded.single))
+            (graded.task, graded.part, graded.metric, f"{graded.rows:,}", number(graded.single), f"{graded.score:.4f}")
             for graded in self.graded
         ]
         return ["## On labelled test rows", "", *table(head, rows), ""] if rows else []

@@ -17,6 +17,7 @@ from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
 from tutti.outputs.election.answers import answers_note
 from tutti.outputs.election.card import FOLDED, PICTURE, RELIABILITY, Card, Graded, Single
+from tutti.outputs.election.estimates import Estimates
 from tutti.outputs.election.grade import grade
 from tutti.outputs.election.members import Election, Rule, elect, votes
 from tutti.outputs.election.task_card import task_card
@@ -100,6 +101,7 @@ def vote(
     prompts: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     tagged: Mapping[str, Mapping[str, Tagging]] | None = None,
     folded: bool = False,
+    estimates: Estimates | None = None,
     notes: Sequence[str] = (),
     recipe_keys: Mapping[str, Any] | None = None,
 ) -> Voted:
@@ -114,6 +116,7 @@ def vote(
         prompts: by task of texts and test part, the prompts in order.
         tagged: by task of tags and test part, what writes the test file with tags.
         folded: whether the study has folds, so that its validation rows differ from new rows: see ``FOLDED``.
+        estimates: as of ``elect``.
         notes: remarks for the card.
         recipe_keys: as of ``Card``.
 
@@ -124,7 +127,9 @@ def vote(
     """
     needed = {task.name: list(test_ids.get(task.name, {})) for task in tasks}
     submission.check(test_ids, tasks)
-    election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
+    election = elect(
+        study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule, estimates=estimates
+    )
     items, files = _submissions(bank, tasks, election, test_ids, submission)
     card = card_of(
         study=study,

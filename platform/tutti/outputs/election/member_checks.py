@@ -106,7 +106,7 @@ def of_another_split(
 ) -> Iterator[Fault]:
     """A fault for each task whose validation rows are not those of its first candidate; ``firsts`` are their keys.
 
-    ``_stacked_votes`` compares all other candidates with that one.
+    ``stacked_votes`` compares all other candidates with that one.
     """
     for task, key in firsts.items():
         expected = validation[task]["id"].to_numpy(dtype=np.str_)

@@ -12,17 +12,15 @@ import numpy as np
 from tutti.bank.electorate import Checkpoints
 from tutti.config.recipe import Members, Method
 from tutti.data.clean import text_groups_of
-from tutti.ensembling.nested import overlap_of
-from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods, out_of_fold
+from tutti.ensembling.nested import Estimate, Judged, overlap_of
+from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods
 from tutti.ensembling.select import Selection, top
 from tutti.errors import Fault, StudyError, counted
+from tutti.outputs.election.ballots import ballot_of, stacked_votes
+from tutti.outputs.election.estimates import Estimates, plain_vote_of
 from tutti.outputs.election.member_checks import (
-    AGAIN,
     LABELLED,
-    SPLIT,
     of_another_split,
-    other_rows,
-    owner_of,
     raise_first,
     several_studies,
     unsuitable_tasks,
@@ -30,13 +28,14 @@ from tutti.outputs.election.member_checks import (
     without_scores,
 )
 from tutti.records import CheckpointRecord
-from tutti.tasks.scorer import Scorer, metric_of, tuner_of
+from tutti.tasks.scorer import metric_of, tuner_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from tutti.tasks.task import Task
 
+_MOST_DRAWN = 10  # members of which the report shows the score; what more of them add is small
 _METHOD_PHRASES = {
     "auto": "combined in each task by {usual}, or by a method that is clearly better there",
     "uniform": "all with the same weight",
@@ -92,6 +91,9 @@ class Elected:
         single: how the best checkpoint alone would be chosen.
         best: the key of the best checkpoint.
         weight: of the task in the study's score.
+        estimates: computes what is estimated out of fold.
+        task: that it votes in.
+        identity: of the rule and the task, as of ``Estimates.of``.
     """
 
     members: tuple[Member, ...]
@@ -102,11 +104,41 @@ class Elected:
     single: Procedure
     best: str
     weight: float
+    estimates: Estimates
+    task: str
+    identity: str | None
 
-    @cached_property
+    @property
     def held_out(self) -> OutOfFold:
         """The ensemble's out-of-fold predictions: each validation row is predicted without a part in the choice."""
-        return out_of_fold(self.procedure, self.ballot)
+        return self.together[0]
+
+    @cached_property
+    def together(self) -> tuple[OutOfFold, Judged]:
+        """``held_out``, and how it is judged."""
+        return self._estimated(self.procedure, "the vote", "")
+
+    @cached_property
+    def alone(self) -> tuple[OutOfFold, Judged]:
+        """The same of the best checkpoint alone, chosen in each fold."""
+        return self._estimated(self.single, "the best trial", "single")
+
+    @cached_property
+    def by_members(self) -> list[Estimate]:
+        """Estimates of the mean of the best 1, 2, 3 ... checkpoints, by their standing."""
+        available = int(np.isfinite(self.procedure.standing).sum())
+        plain = {
+            count: plain_vote_of(self.procedure, self.ballot, members=count)
+            for count in range(1, min(available, _MOST_DRAWN) + 1)
+        }
+        return [
+            self._estimated(procedure, f"the vote of {count}", f"plain {count}")[1].estimate
+            for count, procedure in plain.items()
+        ]
+
+    def _estimated(self, procedure: Procedure, what: str, name: str) -> tuple[OutOfFold, Judged]:
+        identity = None if self.identity is None else f"{self.identity} {name}"
+        return self.estimates.of(procedure, self.ballot, what=f"{what} in {self.task}", identity=identity)
 
     @property
     def score(self) -> float:
@@ -166,6 +198,7 @@ def elect(
     needed: Mapping[str, Sequence[str]],
     rule: Rule,
     wanted: Container[str] | None = None,
+    estimates: Estimates | None = None,
 ) -> Election:
     """Chooses the members of each task and fits the combiner to the validation rows.
 
@@ -178,6 +211,7 @@ def elect(
             other validation rows is refused: it may have trained on the study's.
         needed: by task, the parts besides the validation rows that its members must have predictions for.
         wanted: names of the tasks to elect for, by default all.
+        estimates: computes what is estimated out of fold, when it is asked for.
 
     Raises:
         StudyError: if the bank is empty; if a checkpoint lacks a score or needed predictions, or has predictions for
@@ -214,7 +248,9 @@ def elect(
         raise StudyError(Fault(f"the study {study}", "have a trial with a score in every task", got, remedy))
     raise_first(of_another_split(bank, {name: able[0].key for name, able in candidates.items()}, validation, study))
     ballots = {
-        task.name: replace(_ballot(bank, task, candidates[task.name], groups[task.name]), texts_of=texts_of[task.name])
+        task.name: replace(
+            ballot_of(bank, task, candidates[task.name], groups[task.name]), texts_of=texts_of[task.name]
+        )
         for task in tasks
     }
 
@@ -229,7 +265,7 @@ def elect(
             without_parts(bank, {task.name: [LABELLED] for task in sharing}, dict.fromkeys(groups, every), study)
         )
         raise_first(of_another_split(bank, {task.name: records[0].key for task in sharing}, validation, study))
-        return [_ballot(bank, task, records, groups[task.name]) for task in sharing]
+        return [ballot_of(bank, task, records, groups[task.name]) for task in sharing]
 
     def others_of(name: str) -> list[Ballot]:
         return [*(ballot for other, ballot in ballots.items() if other != name), *unwanted()]
@@ -242,6 +278,7 @@ def elect(
             rule.model_copy(update={"by": "task"}) if task.name in by_likelihood else rule,
             partial(others_of, task.name),
             weights,
+            estimates or Estimates(),
             rescored=task.name in by_likelihood,
         )
         for task in tasks
@@ -280,15 +317,8 @@ def votes(bank: Checkpoints, *, task: Task, part: str, elected: Elected) -> Vote
         StudyError: if a member's classes or rows are not those of the task and of the other members.
         StorageError: if the bank cannot be read.
     """
-    ids, _, stacked = _stacked_votes(bank, task, part, [member.key for member in elected.members])
+    ids, _, stacked = stacked_votes(bank, task, part, [member.key for member in elected.members])
     return Votes(ids, stacked, elected.ensemble.combine(stacked))
-
-
-def _ballot(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord], groups: np.ndarray) -> Ballot:
-    _, labels, stacked = _stacked_votes(bank, task, LABELLED, [record.key for record in records])
-    if labels is None:
-        raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{LABELLED}", "have labels", "none", AGAIN))
-    return Ballot(stacked, labels, Scorer.of(task), groups, task.weight)
 
 
 def _elected(
@@ -298,6 +328,7 @@ def _elected(
     rule: Rule,
     others: Callable[[], Sequence[Ballot]],
     weights: Mapping[str, float],
+    estimates: Estimates,
     *,
     rescored: bool = False,
 ) -> Elected:
@@ -337,37 +368,15 @@ def _elected(
     )
     best = records[int(top(single.standing, 1)[0])].key
     keys = tuple(record.key for record in records)
-    return Elected(members, ensemble, ballot, keys, procedure, single, best, task.weight)
+    identity = None if task.own_metric else f"{rule.model_dump_json()} {weights} {task}"  # whose file may change
+    return Elected(
+        members, ensemble, ballot, keys, procedure, single, best, task.weight, estimates, task.name, identity
+    )
 
 
 def _ranking_scores(records: Sequence[CheckpointRecord], task: str, by: str) -> np.ndarray:
     """``(checkpoints,)`` float64, the scores that rank them."""
     return np.array([record.score if by == "objective" else record.task_scores[task] for record in records])
-
-
-def _stacked_votes(
-    bank: Checkpoints, task: Task, part: str, keys: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Ids, labels and stacked votes of some checkpoints, checked to be for the same rows and classes."""
-    first = bank.predictions(keys[0], task.name, part)
-    stacked = np.empty((len(keys), *first.outputs.shape), dtype=first.outputs.dtype)
-    for index, key in enumerate(keys):
-        predictions = first if index == 0 else bank.predictions(key, task.name, part)
-        what, remedy = f"trial {key}, {task.name}/{part}", AGAIN
-        if (predictions.kind_name, predictions.names) != (task.kind_name, task.names):
-            rule = f"hold predictions of {task.kind.describe(task.names, most=len(task.names))}"
-            got = predictions.kind.describe(predictions.names, most=len(predictions.names))
-            raise StudyError(Fault(what, rule, got, remedy))
-        if not (np.array_equal(predictions.ids, first.ids) and _equal(predictions.labels, first.labels)):
-            rule = f"hold the rows and labels that trial {keys[0]} holds, in the same order"
-            if owner_of(key) != owner_of(keys[0]):
-                remedy = SPLIT
-            raise StudyError(Fault(what, rule, other_rows(first.ids, predictions.ids), remedy))
-        if predictions.outputs.shape != first.outputs.shape:
-            rule, got = f"hold outputs of shape {first.outputs.shape}", f"{predictions.outputs.shape}"
-            raise StudyError(Fault(what, rule, got, remedy))
-        stacked[index] = predictions.outputs
-    return first.ids, first.labels, stacked
 
 
 def _in_words(rule: Rule, counts: Sequence[int], tasks: Sequence[Task]) -> str:
@@ -385,9 +394,3 @@ def _in_words(rule: Rule, counts: Sequence[int], tasks: Sequence[Task]) -> str:
     numbers = [not task.kind.probabilistic for task in tasks]
     usual = "their mean" if all(numbers) else "stacking" + ", for numbers by their mean" * any(numbers)
     return ", ".join([*words, _METHOD_PHRASES[rule.method].format(usual=usual)])
-
-
-def _equal(left: np.ndarray | None, right: np.ndarray | None) -> bool:
-    if left is None or right is None:
-        return left is right
-    return np.array_equal(left, right, equal_nan=right.dtype.kind == "f")

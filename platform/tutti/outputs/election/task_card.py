@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tutti.config.metric_facts import FACTS
 from tutti.ensembling.calibrate import expected_calibration_error, known_units, reliability
 from tutti.ensembling.nested import MIN_TEXTS_NESTED
-from tutti.ensembling.procedure import OutOfFold, out_of_fold
+from tutti.ensembling.procedure import OutOfFold
 from tutti.outputs.election.card import Calibration, TaskCard
 from tutti.outputs.election.members import Elected
 from tutti.tasks.scorer import metric_of
@@ -30,9 +31,7 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
     ballot, ensemble = elected.ballot, elected.ensemble
     score = single = gain = calibration = None
     if ballot.texts >= MIN_TEXTS_NESTED:
-        held_out = elected.held_out
-        together = ballot.judge(held_out.scored)
-        alone = ballot.judge(out_of_fold(elected.single, ballot).scored)
+        (held_out, together), (_, alone) = elected.together, elected.alone
         score, single, gain = together.estimate, alone.estimate, together.over(alone)
         calibration = _calibration(elected, held_out)
     decision = ensemble.decision
@@ -50,6 +49,7 @@ def task_card(task: Task, elected: Elected, *, rows: Mapping[str, int]) -> TaskC
         weight=task.weight,
         decision="none is made" if task.needs == "probabilities" else task.kind.decision_text(task.names, decision),
         higher_is_better=metric_of(task).higher_is_better,
+        points=task.own_metric is None and FACTS[task.metric].is_share,
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +19,10 @@ from tutti.ensembling.nested import MIN_TEXTS, MIN_TEXTS_NESTED
 from tutti.ensembling.pseudo import Opinion, agrees, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
 from tutti.files import whole_file
+from tutti.outputs.election.estimates import Estimates
 from tutti.outputs.election.members import Elected, Rule, elect, votes
 from tutti.outputs.folder import output_folder, write_card
-from tutti.outputs.pseudo.pool import PART, Pool, ledger_of
+from tutti.outputs.pseudo.pool import PART, Pool, keep_earlier, ledger_of
 from tutti.outputs.pseudo.report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
 from tutti.tasks.kinds.entities import UNKNOWN, sure_parts
 from tutti.tasks.kinds.probabilities import known
@@ -110,7 +110,7 @@ class PseudoLabelling:
                     _write_ledger(each, folder / ledger_of(each.task.name))
             suffixes = {SUFFIX, *SUFFIXES, *(pool.suffix for pool in self._pools.values())}
             notes = tuple(
-                f"Task {name} keeps its labels of an earlier run." for name in _keep_earlier(out, folder, suffixes)
+                f"Task {name} keeps its labels of an earlier run." for name in keep_earlier(out, folder, suffixes)
             )
             return write_card(folder, replace(report, notes=(*report.notes, *notes)))
 
@@ -126,6 +126,7 @@ def label(
     rule: Rule,
     labelling: PseudoLabels,
     folded: bool = False,
+    estimates: Estimates | None = None,
 ) -> PseudoLabelling:
     """Labels the rows that ``labelling`` selects.
 
@@ -138,6 +139,7 @@ def label(
         validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         pools: by task with unlabelled rows.
         folded: whether the study has folds, so that its validation rows differ from unlabelled rows: see ``FOLDED``.
+        estimates: as of ``elect``.
 
     Raises:
         StudyError: if no task has unlabelled rows, or the bank lacks what is needed.
@@ -166,7 +168,14 @@ def label(
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [PART] for task in labellable}
     election = elect(
-        study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule, wanted={*needed}
+        study=study,
+        bank=bank,
+        tasks=tasks,
+        validation=validation,
+        needed=needed,
+        rule=rule,
+        wanted={*needed},
+        estimates=estimates,
     )
     calibrated = rule.calibration == "temperature"
     labelled = [
@@ -201,18 +210,6 @@ def coverage_of(
 ) -> TaskPseudoLabels:
     """The report on what ``write_pseudo_labels`` would label in one task, without writing; raises as that does."""
     return _task_report(_labelled(bank, task, elected, pool, labelling, calibrated), labelling, calibrated)
-
-
-def _keep_earlier(out: Path, folder: Path, suffixes: Collection[str]) -> Iterator[str]:
-    """Copies earlier labels from ``out``, of tasks without new ones in ``folder``; yields the tasks' names."""
-    for ledger in sorted(out.glob(ledger_of("*"))):
-        if (folder / ledger.name).exists():
-            continue
-        name = ledger.name.removesuffix(ledger_of(""))
-        for file in (ledger, *(out / f"{name}{suffix}" for suffix in suffixes)):
-            if file.exists():
-                shutil.copy2(file, folder / file.name)
-        yield name
 
 
 def _temperature_note(labelled: _Labelled) -> str:

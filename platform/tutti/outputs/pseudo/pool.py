@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,3 +121,15 @@ def _rounds_before(prepared: Prepared, task: str) -> int:
             got, remedy = first_line(error), "restore the file, or remove it: rounds are then counted anew"
             raise StorageError(Fault(str(ledger), "be a ledger of pseudo-labels", got, remedy)) from error
     return last
+
+
+def keep_earlier(out: Path, folder: Path, suffixes: Collection[str]) -> Iterator[str]:
+    """Copies earlier labels from ``out``, of tasks without new ones in ``folder``; yields the tasks' names."""
+    for ledger in sorted(out.glob(ledger_of("*"))):
+        if (folder / ledger.name).exists():
+            continue
+        name = ledger.name.removesuffix(ledger_of(""))
+        for file in (ledger, *(out / f"{name}{suffix}" for suffix in suffixes)):
+            if file.exists():
+                shutil.copy2(file, folder / file.name)
+        yield name

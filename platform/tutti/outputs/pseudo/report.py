@@ -78,13 +78,12 @@ class ClassCoverage:
     @property
     def interval(self) -> tuple[float, float] | None:
         """The 95 % interval of the expected precision (Wilson 1927); none without judged rows."""
-        from scipy.stats import binomtest  # slow to import
-
         if self.expected_precision is None:
             return None
-        test = binomtest(round(self.expected_precision * self.judged_rows), self.judged_rows)
-        low, high = test.proportion_ci(0.95, method="wilson")
-        return float(low), float(high)
+        share, rows, squared = self.expected_precision, self.judged_rows, 1.959964**2
+        middle = (share + squared / (2 * rows)) / (1 + squared / rows)
+        spread = (share * (1 - share) / rows + squared / (4 * rows**2)) ** 0.5 * 1.959964 / (1 + squared / rows)
+        return max(middle - spread, 0.0), min(middle + spread, 1.0)
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -92,7 +91,7 @@ class ClassCoverage:
         expected = "–"
         if interval := self.interval:
             low, high = interval
-            expected = f"{self.expected_precision:.4f} ({low:.2f} to {high:.2f}) of {counted(self.judged_rows, 'row')}"
+            expected = f"{self.expected_precision:.3f} ({low:.2f} to {high:.2f}) of {counted(self.judged_rows, 'row')}"
         return self.label, f"{self.rows:,}", f"{self.share:.1%}", number(self.mean_confidence), expected
 
 

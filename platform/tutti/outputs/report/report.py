@@ -1,44 +1,54 @@
-"""The report of a study: one HTML page that needs no network, with its pictures also as PNG files."""
+"""The report of a study: one HTML page that needs no network."""
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pandas import DataFrame
 
 from tutti.bank.electorate import Checkpoints
 from tutti.config.recipe import PseudoLabels
+from tutti.config.study import Objective
 from tutti.data.clean import row_texts
 from tutti.errors import counted
 from tutti.files import hashes, write_whole
 from tutti.outputs.election.card import Card, TaskCard
 from tutti.outputs.election.ensemble import card_of
+from tutti.outputs.election.estimates import Estimates
 from tutti.outputs.election.members import Elected, Rule, elect
 from tutti.outputs.folder import output_folder
-from tutti.outputs.formatting import duration, estimate_text, number, short, signed
-from tutti.outputs.pictures import COST_STATES, cost_png, drawn, ensemble_png, predictions_png, reliability_png
+from tutti.outputs.formatting import duration, estimate_text, number, short, short_names, signed
 from tutti.outputs.pseudo.labels import can_label, coverage_of
 from tutti.outputs.pseudo.pool import PART, Pool
 from tutti.outputs.pseudo.report import TaskPseudoLabels, which_rows
-from tutti.outputs.report.rows import ClassScores, Disputed, class_scores, disputed
-from tutti.records import TrialRecord, TrialState, best_trial
+from tutti.outputs.report.rows import ClassScores, Opinion, Opinions, class_scores
+from tutti.outputs.report.search_plots import FEW, importance_bars, search_plots
+from tutti.outputs.report.vote_plots import (
+    Matrix,
+    decisions_plot,
+    forest,
+    matrix,
+    members_plot,
+    precision_plot,
+    reliability,
+)
+from tutti.records import TrialRecord, TrialState, best_trial, varied_parameters
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from tutti.tasks.task import Task
 
 PAGE = "report.html"
 LISTING = "report.json"
-_TEMPLATE = Path(__file__).with_name("report.html.jinja")
-_ROWS = 10  # disputed rows shown by task
+_FILES = Path(__file__).parent
+_WRONG = 1500  # rows shown in all tasks together
+_DISPUTED = 30  # further ones, of each task
+_NAME = 18  # characters of a class's name beside the matrix
 
 
 @dataclass(frozen=True)
@@ -46,17 +56,27 @@ class TaskSection:
     """One task's part of the page.
 
     Attributes:
-        card: its scores are not shown if there are too few validation rows.
-        picture: the name of the confusion matrix or scatter plot; none if there are too few validation rows.
-        classes: empty for a regression.
+        card: its scores are not shown if there are too few validation rows; all below is then empty.
+        plots: SVG texts by name.
+        matrix: the confusion matrix of a task of classes.
+        classes: of the vote and of the best trial, of kinds that have classes, labels or types.
         pseudo: the pseudo-labels that the recipe would give; none without unlabelled rows and for a regression.
+        opinions: rows that the vote has wrong, the surest first, then those that members dispute most.
+        wrong: the number of rows that it has wrong.
     """
 
     card: TaskCard
-    picture: str | None
-    classes: tuple[ClassScores, ...]
+    plots: Mapping[str, str]
+    matrix: Matrix | None
+    classes: tuple[tuple[ClassScores, ClassScores], ...]
     pseudo: TaskPseudoLabels | None
-    disputed: tuple[Disputed, ...]
+    opinions: tuple[Opinion, ...]
+    wrong: int
+
+    @property
+    def listed_wrong(self) -> int:
+        """How many of these rows are listed."""
+        return sum(each.wrong for each in self.opinions)
 
 
 @dataclass(frozen=True)
@@ -65,13 +85,37 @@ class VoteSection:
 
     Attributes:
         which: a sentence that says which rows the recipe gives pseudo-labels.
-        pictures: PNG bytes by name.
+        plots: SVG texts by name.
+        errors: every row that the vote has wrong: task, id, text, label, vote, the label's share, the loss, an empty
+            column for a new label, and what each member says.
     """
 
     card: Card
     which: str
     tasks: tuple[TaskSection, ...]
-    pictures: Mapping[str, bytes]
+    plots: Mapping[str, str]
+    errors: DataFrame
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search's part of the page.
+
+    Attributes:
+        objectives: of the study; the plots show the first.
+        importances: of parameters, by ``tutti.search.importances``.
+        evals_per_epoch, folds: of each trial.
+        links: pages of trials, by key.
+        links_need: the command that serves them; none where they are always there.
+    """
+
+    trials: Sequence[TrialRecord]
+    objectives: Sequence[Objective] = ("score",)
+    importances: Mapping[str, float] = field(default_factory=dict)
+    evals_per_epoch: int = 1
+    folds: int | None = None
+    links: Mapping[str, str] = field(default_factory=dict)
+    links_need: str | None = None
 
 
 def vote(
@@ -85,6 +129,7 @@ def vote(
     pools: Mapping[str, Pool],
     validation: Mapping[str, DataFrame],
     folded: bool = False,
+    estimates: Estimates | None = None,
 ) -> VoteSection:
     """Elects the ensembles and collects what the page shows of them.
 
@@ -93,59 +138,62 @@ def vote(
         pools: by task with unlabelled rows.
         validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         folded: whether the study has folds.
+        estimates: as of ``elect``.
 
     Raises:
         StudyError, StorageError: as ``tutti.outputs.election.members.elect`` does.
     """
-    election = elect(study=study, bank=bank, tasks=tasks, validation=validation, needed={}, rule=rule)
+    election = elect(
+        study=study, bank=bank, tasks=tasks, validation=validation, needed={}, rule=rule, estimates=estimates
+    )
     card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, rows={}, folded=folded)
-    pictures = {"ensemble": partial(ensemble_png, card)}
-    calibrations = {task.task: task.calibration for task in card.tasks if task.calibration}
-    if calibrations:
-        pictures["reliability"] = partial(reliability_png, calibrations)
-    sections = []
+    sections, errors = [], []
     for task, own_card in zip(tasks, card.tasks, strict=True):
         elected = election.tasks[task.name]
-        name = f"{task.kind.picture}_{task.name}"
-        if own_card.score is not None:
-            decided, labels = elected.held_out.decisions[0], elected.ballot.labels
-            pictures[name] = partial(predictions_png, task.kind, labels, decided, task.names, task.name)
+        pseudo = _pseudo(bank, task, elected, pools.get(task.name), labelling, rule)
+        if own_card.score is None:
+            sections.append(TaskSection(own_card, {}, None, (), pseudo, (), 0))
+            continue
         rows = validation[task.name]
         texts = [" ‖ ".join(each) for each in row_texts(rows)]
+        said = Opinions(task.as_voted, elected, ids=rows["id"].tolist(), texts=texts)
+        listed, wrong = said.wrong[: _WRONG // len(tasks)], set(said.wrong)
+        disputed = [row for row in said.disputed[:_DISPUTED] if row not in wrong]
         sections.append(
             TaskSection(
                 card=own_card,
-                picture=name if name in pictures else None,
-                classes=class_scores(task, elected) if own_card.calibration else (),
-                pseudo=_pseudo(bank, task, elected, pools.get(task.name), labelling, rule),
-                disputed=disputed(task, elected, ids=rows["id"].tolist(), texts=texts, most=_ROWS)
-                if own_card.score is not None
-                else (),
+                plots=_task_plots(task, own_card, elected, pseudo, rows["id"].tolist()),
+                matrix=_matrix(task, elected),
+                classes=_classes(task, elected) if own_card.calibration else (),
+                pseudo=pseudo,
+                opinions=tuple(map(said.of, (*listed, *disputed))),
+                wrong=len(wrong),
             )
         )
+        errors += [{"task": task.name, **_error(said.of(row))} for row in said.wrong]
     exclusive = {section.pseudo.exclusive for section in sections if section.pseudo}
-    return VoteSection(card, which_rows(labelling, exclusive=exclusive), tuple(sections), drawn(pictures))
+    plots = {"forest": svg} if (svg := forest(card)) else {}
+    which = which_rows(labelling, exclusive=exclusive)
+    return VoteSection(card, which, tuple(sections), plots, DataFrame(errors))
 
 
 def write_report(
     *,
     study: str,
     tasks: Sequence[Task],
-    trials: Sequence[TrialRecord],
-    objective: str,
-    search: Mapping[str, bytes],
+    search: Search,
     vote: VoteSection | None,
     out: Path,
+    refresh: int | None = None,
 ) -> tuple[Path, ...]:
-    """Writes ``report.html``, its pictures as PNG files, and ``report.json`` with their hashes.
+    """Writes ``report.html``, and ``report.json`` with its hash.
 
-    The page embeds its pictures and style and loads nothing. It says so where there is nothing to show.
+    The page embeds its plots, style and script, and loads nothing. It says so where there is nothing to show.
 
     Args:
-        objective: the objective that the search's pictures show: the study's first.
-        search: the search's pictures by name, as ``tutti.search.pictures`` draws them.
         vote: none if no trial has finished yet.
         out: a new or empty folder, or the folder of an earlier report. It is replaced as a whole.
+        refresh: seconds after which the page loads itself again; none for a study that has ended.
 
     Returns:
         The files, the page first.
@@ -155,33 +203,20 @@ def write_report(
         StorageError: if ``out`` cannot be written.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    pictures = {**search, **(vote.pictures if vote else {})}
-    if any(trial.score is not None and trial.seconds and trial.state in COST_STATES for trial in trials):
-        pictures |= drawn({"cost": partial(cost_png, trials)})
-    page = _page(
-        study=study, created=created, tasks=tasks, trials=trials, objective=objective, vote=vote, pictures=pictures
-    )
+    page = _page(study=study, created=created, tasks=tasks, search=search, vote=vote, refresh=refresh)
     with output_folder(out, listing=LISTING) as folder:
-        for name, png in pictures.items():
-            write_whole(folder / f"{name}.png", png)
         write_whole(folder / PAGE, page)
-        files = hashes(folder)
-        listing = {"study": study, "created": created, "recipe": vote.card.recipe if vote else None, "files": files}
+        recipe = vote.card.recipe if vote else None
+        listing = {"study": study, "created": created, "recipe": recipe, "files": hashes(folder)}
         write_whole(folder / LISTING, json.dumps(listing, ensure_ascii=False, indent=2) + "\n")
-    return tuple(out / name for name in (PAGE, *(name for name in files if name != PAGE), LISTING))
+    return out / PAGE, out / LISTING
 
 
 def _page(
-    *,
-    study: str,
-    created: str,
-    tasks: Sequence[Task],
-    trials: Sequence[TrialRecord],
-    objective: str,
-    vote: VoteSection | None,
-    pictures: Mapping[str, bytes],
+    *, study: str, created: str, tasks: Sequence[Task], search: Search, vote: VoteSection | None, refresh: int | None
 ) -> str:
     from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
@@ -192,20 +227,73 @@ def _page(
         "short": short,
         "estimate": estimate_text,
         "signed": signed,
-        "uri": lambda png: f"data:image/png;base64,{base64.b64encode(png).decode()}",
+        "svg": Markup,
+        "cut": lambda name: name if len(name) <= _NAME else f"{name[: _NAME - 1]}…",
     }
-    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+    trials = search.trials
+    plots = search_plots(
+        trials, objectives=search.objectives, evals_per_epoch=search.evals_per_epoch, folds=search.folds
+    )
+    if search.importances:
+        plots["importances"] = importance_bars(search.importances)
+    varied = varied_parameters(trials)
+    style, script, template = ((_FILES / f"report.{name}").read_text("utf-8") for name in ("css", "js", "html.jinja"))
+    return environment.from_string(template).render(
         study=study,
         created=created,
         tasks=tasks,
         trials=sorted(trials, key=lambda trial: -np.inf if trial.score is None else trial.score, reverse=True),
         states=_states(trials),
-        objective=objective,
+        state_names=[(str(state), False) for state in TrialState if any(trial.state is state for trial in trials)],
+        finished=sum(trial.state is TrialState.FINISHED for trial in trials),
+        few=FEW,
+        varied=[*zip(varied, short_names(varied), strict=True)],
+        same={name: value for trial in trials for name, value in trial.parameters.items() if name not in varied},
+        notes=any(trial.reason or trial.exchanges for trial in trials),
+        objective=search.objectives[0],
+        folds=search.folds,
+        links=search.links,
+        links_need=search.links_need,
         best=best_trial(trials),
         seconds=sum(trial.seconds or 0.0 for trial in trials),
         vote=vote,
-        pictures=pictures,
+        plots=plots,
+        refresh=refresh,
+        style=Markup(style),
+        script=Markup(script),
     )
+
+
+def _task_plots(
+    task: Task, card: TaskCard, elected: Elected, pseudo: TaskPseudoLabels | None, ids: Sequence[str]
+) -> dict[str, str]:
+    voters = sum(member.weight != 0 for member in card.members)
+    plots = {
+        "members": members_plot(elected.by_members, recipe=card.score, voters=voters),
+        "reliability": reliability(card.calibration) if card.calibration else None,
+        "decisions": decisions_plot(task, elected, ids),
+        "precision": precision_plot(pseudo) if pseudo else None,
+    }
+    return {name: svg for name, svg in plots.items() if svg}
+
+
+def _matrix(task: Task, elected: Elected) -> Matrix | None:
+    if task.kind.picture not in ("confusion_matrix", "confusions_of_units"):
+        return None
+    labels, decided = elected.ballot.labels, elected.held_out.decisions[0]
+    return matrix(task.names, labels[labels >= 0], decided[labels >= 0])
+
+
+def _classes(task: Task, elected: Elected) -> tuple[tuple[ClassScores, ClassScores], ...]:
+    both = (
+        class_scores(task, elected.ballot.labels, each.decisions[0]) for each in (elected.held_out, elected.alone[0])
+    )
+    return tuple(zip(*both, strict=True))
+
+
+def _error(said: Opinion) -> dict[str, object]:
+    row: dict[str, object] = {"id": said.id, "text": said.text, "label": said.label, "vote": said.predicted}
+    return {**row, "label_share": said.given, "loss": said.loss, "new_label": "", **said.by_member}
 
 
 def _states(trials: Sequence[TrialRecord]) -> str:

@@ -1,9 +1,11 @@
-"""Precision and recall by class, label or type of entity, and the rows on which members disagree most, out of fold."""
+"""Scores by class, label or type of entity, and the rows that the vote has wrong or members dispute, out of fold."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,15 +35,29 @@ class ClassScores:
     precision: float | None
     recall: float | None
 
+    @property
+    def f1(self) -> float | None:
+        """None where both others are; 0 where nothing is right."""
+        if self.precision is None and self.recall is None:
+            return None
+        both = (self.precision or 0.0) + (self.recall or 0.0)
+        return 2 * (self.precision or 0.0) * (self.recall or 0.0) / both if both else 0.0
+
 
 @dataclass(frozen=True)
-class Disputed:
-    """A validation row that the members disagree on.
+class Opinion:
+    """What the vote and its members say of a validation row.
 
     Attributes:
         label: as in the task's file.
         predicted: the prediction of an ensemble that was chosen on other rows.
-        votes: the number of members by predicted class, highest first; for a regression, the range of values.
+        wrong: whether that is not the label.
+        loss: of the vote; the higher, the surer it is of something else.
+        given: the probability that the vote gives the label; none for kinds whose rows have no single one.
+        disagreement: of the members; 0 where all decide alike.
+        votes: what each member says, as ``happy: t0001, t0004; sad: t0002``.
+        by_member: the same by member's key.
+        cell: the places of label and prediction among the classes; none for kinds without classes.
         parts: of rows with tags, the text as both mark it; else empty.
     """
 
@@ -49,8 +65,23 @@ class Disputed:
     text: str
     label: str
     predicted: str
-    votes: str
+    wrong: bool
+    loss: float
+    given: float | None
+    disagreement: float
+    by_member: dict[str, str]
+    cell: tuple[int, int] | None = None
     parts: tuple[Part, ...] = ()
+
+    @property
+    def votes(self) -> str:
+        voters: dict[str, list[str]] = {}
+        for key, said in self.by_member.items():
+            voters.setdefault(said, []).append(key)
+        if len(voters) == 1 and len(self.by_member) > 1:
+            return f"all: {next(iter(voters))}"
+        most_first = sorted(voters.items(), key=lambda item: -len(item[1]))
+        return "; ".join(f"{said}: {', '.join(keys)}" for said, keys in most_first)
 
 
 @dataclass(frozen=True)
@@ -73,21 +104,21 @@ class Part:
         return "wrong" if self.predicted else "missed"
 
 
-def class_scores(task: Task, elected: Elected) -> tuple[ClassScores, ...]:
+def class_scores(task: Task, labels: np.ndarray, decided: np.ndarray) -> tuple[ClassScores, ...]:
     """The scores of each class or label, in the task's order, or of each type of entity.
 
     Rows on which a label is missing do not count for it.
     """
-    labels, kind = elected.ballot.labels, task.kind
+    kind = task.kind
     if kind.spans == "none":
         known_tags = labels >= 0
-        found, true = elected.held_out.decisions[0][known_tags].astype(np.int64), labels[known_tags]
+        found, true = decided[known_tags].astype(np.int64), labels[known_tags]
         counted = [np.bincount(each, minlength=task.outputs) for each in (true[true == found], found, true)]
         return tuple(_of_counts(name, *each) for name, *each in zip(task.names, *counted, strict=True))
     if kind.sequential:
-        counts = entity_counts(labels, elected.held_out.decisions[0], outputs=task.outputs).sum(axis=0).T
+        counts = entity_counts(labels, decided, outputs=task.outputs).sum(axis=0).T
         return tuple(_of_counts(name, *each) for name, each in zip(types_of(task.names), counts, strict=True))
-    every_actual, every_predicted = (kind.held(each, task.outputs) for each in (labels, elected.held_out.decisions[0]))
+    every_actual, every_predicted = (kind.held(each, task.outputs) for each in (labels, decided))
     every_predicted = every_predicted & known(kind, labels)
     scores = []
     for name, actual, predicted in zip(task.names, every_actual.T, every_predicted.T, strict=True):
@@ -100,41 +131,77 @@ def _of_counts(name: str, right: int, found: int, true: int) -> ClassScores:
     return ClassScores(name, int(true), right / found if found else None, right / true if true else None)
 
 
-def disputed(
-    task: Task, elected: Elected, *, ids: Sequence[str], texts: Sequence[str], most: int
-) -> tuple[Disputed, ...]:
-    """The validation rows that the members disagree on most, most first, each text once; none if a single member votes.
-
-    Members that all choose the same class agree, however sure each of them is.
+class Opinions:
+    """What the vote and its members say of a task's validation rows.
 
     Args:
         ids: the ids of the validation rows.
         texts: the texts of the validation rows, pairs joined.
-        most: the maximum number of rows.
     """
-    weighted = zip(elected.ensemble.voters, elected.ensemble.combiner.weights, strict=True)
-    votes = elected.ballot.votes[[voter for voter, weight in weighted if weight != 0]]
-    if len(votes) < 2:
-        return ()
-    disagreements = np.where(task.kind.same(votes), 0, task.kind.disagreement(votes))
-    by_text: dict[str, int] = {}  # the first row of each text
-    for row in np.argsort(-disagreements, kind="stable"):
-        if disagreements[row] == 0 or len(by_text) == most:
-            break
-        by_text.setdefault(texts[row], int(row))
-    return tuple(
-        Disputed(
-            id=ids[row],
-            text=texts[row],
-            label=task.kind.text(elected.ballot.labels[row], task.names, exact=True),
-            predicted=task.kind.text(elected.held_out.decisions[0, row], task.names),
-            votes=task.kind.votes_text(votes[:, row], task.names),
-            parts=_parts(task, texts[row], elected.ballot.labels[row], elected.held_out.decisions[0, row])
-            if task.kind.sequential
-            else (),
+
+    def __init__(self, task: Task, elected: Elected, *, ids: Sequence[str], texts: Sequence[str]) -> None:
+        self._task, self._elected, self._ids, self._texts = task, elected, ids, texts
+        self._labels, held_out = elected.ballot.labels, elected.held_out
+        self._decided = held_out.decisions[0]
+        self._outputs = self._decided if held_out.calibrated is None else held_out.calibrated
+        weighted = zip(elected.ensemble.voters.tolist(), elected.ensemble.combiner.weights, strict=True)
+        self._voters = [voter for voter, weight in weighted if weight != 0]
+
+    @cached_property
+    def wrong(self) -> list[int]:
+        """The rows that the vote has wrong, the surest first: labels to be checked."""
+        rows = np.flatnonzero(self._task.kind.wrong(self._decided, self._labels))
+        return rows[np.argsort(-self._losses[rows], kind="stable")].tolist()
+
+    @cached_property
+    def disputed(self) -> list[int]:
+        """The rows that members dispute most, each text once; none if a single member votes.
+
+        Members that all choose the same class agree, however sure each of them is.
+        """
+        by_text: dict[str, int] = {}
+        for row in np.argsort(-self._disagreements, kind="stable").tolist():
+            if self._disagreements[row] > 0:
+                by_text.setdefault(self._texts[row], row)
+        return [*by_text.values()]
+
+    def of(self, row: int) -> Opinion:
+        """What is said of one row."""
+        task, kind = self._task, self._task.kind
+        label, decided = self._labels[row], self._decided[row]
+        single = kind.exclusive and kind.probabilistic and not kind.sequential
+        members = {
+            self._elected.keys[voter]: kind.text(self._elected.ballot.decisions[voter, row], task.names)
+            for voter in self._voters
+        }
+        return Opinion(
+            id=self._ids[row],
+            text=self._texts[row],
+            label=kind.text(label, task.names, exact=True),
+            predicted=kind.text(decided, task.names),
+            wrong=bool(kind.wrong(self._decided[[row]], self._labels[[row]])[0]),
+            loss=float(self._losses[row]),
+            given=float(np.exp(-self._losses[row])) if single else None,
+            disagreement=float(self._disagreements[row]),
+            by_member=members,
+            cell=(int(label), int(decided)) if single and not kind.exchangeable else None,
+            parts=_parts(task, self._texts[row], label, decided) if kind.sequential else (),
         )
-        for row in by_text.values()
-    )
+
+    @cached_property
+    def _losses(self) -> np.ndarray:
+        """``(rows,)`` float64; 0 where nothing is known."""
+        loss, outputs, labels = self._task.kind.loss, self._outputs, self._labels
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the mean of no known label
+            return np.nan_to_num([loss(outputs[[row]], labels[[row]]) for row in range(len(labels))])
+
+    @cached_property
+    def _disagreements(self) -> np.ndarray:
+        votes, kind = self._elected.ballot.votes[self._voters], self._task.kind
+        if len(votes) < 2:
+            return np.zeros(len(self._labels))
+        return np.where(kind.same(votes), 0, kind.disagreement(votes))
 
 
 def _parts(task: Task, text: str, labels: np.ndarray, decided: np.ndarray) -> tuple[Part, ...]:

@@ -119,6 +119,9 @@ class Classes:
         counts = Counter(names[index] for index in votes.argmax(axis=1))
         return ", ".join(f"{name} {count}" for name, count in counts.most_common())
 
+    def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.asarray(decided != labels)
+
     def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         likelihoods = outputs[np.arange(len(labels)), labels].astype(np.float64)
         return float(-np.log(likelihoods.clip(min=1e-30)).mean())

@@ -146,6 +146,9 @@ class Labels:
         listed = sorted(counts.items(), key=lambda item: -item[1])
         return ", ".join(f"{name} {count}" for name, count in listed) or "none"
 
+    def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.asarray(((decided != labels) & ~np.isnan(labels)).any(axis=1))
+
     def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         right = np.where(labels == 1, outputs, 1 - outputs.astype(np.float64))
         return float(-np.log(right[~np.isnan(labels)].clip(min=1e-30)).mean())

@@ -78,6 +78,9 @@ class Preference(Values):
         right = int((votes[:, 0] > votes[:, 1]).sum())
         return f"{right} of {len(votes)} prefer the first text"
 
+    def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return differences(decided) <= 0
+
     def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         """The logistic loss of pairs."""
         return float(np.logaddexp(0, -differences(outputs)).mean())

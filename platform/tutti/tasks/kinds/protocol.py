@@ -143,6 +143,10 @@ class Kind(Protocol):
         """The members' votes ``(members, ...)`` for one row, for a reader."""
         ...
 
+    def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """``(rows,)`` bool: whether decisions differ from what is known of the labels; of numbers nearly always."""
+        ...
+
     def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         """The mean loss that goes with the outputs: negative log-likelihood, or squared error."""
         ...

@@ -74,6 +74,10 @@ class Text(Value):
         counts = Counter(votes.tolist()).most_common()
         return " | ".join(f"{self.text(vote, names)} ({count})" for vote, count in counts)
 
+    def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        pairs = zip(decided, labels, strict=True)
+        return np.array([one.split() != other.split() for one, other in pairs], dtype=bool)
+
     def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         """The share of rows whose text is another."""
         return self.difference(outputs, labels)

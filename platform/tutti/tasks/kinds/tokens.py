@@ -174,6 +174,9 @@ class Tokens:
         counts = Counter(self.text(vote, names) for vote in self.decide(votes))
         return " | ".join(f"{text} ({count})" for text, count in counts.most_common())
 
+    def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.asarray(((decided != labels) & (labels >= 0)).any(axis=1))
+
     def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         """The mean over units whose tag is known."""
         row, unit = (labels >= 0).nonzero()

@@ -109,6 +109,9 @@ class Values:
         ranges = zip(names, votes.min(axis=0), votes.max(axis=0), strict=True)
         return ", ".join(f"{name} {low:.4g} to {high:.4g}" for name, low, high in ranges)
 
+    def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.asarray(((decided != labels) & ~np.isnan(labels)).reshape(len(labels), -1).any(axis=1))
+
     def loss(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         return float(np.nanmean(np.square(outputs - labels, dtype=np.float64)))
 

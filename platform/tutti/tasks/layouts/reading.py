@@ -123,7 +123,7 @@ def _decode(
                 f"{source}, line {place}",
                 "be UTF-8",
                 f"byte 0x{content[error.start]:02x} at offset {offset + error.start}",
-                "save the file as UTF-8 (iconv -f GB18030 -t UTF-8 for Chinese text, -f WINDOWS-1252 for Western)",
+                "set `encoding:` of the task (gb18030 for Chinese text, windows-1252 for Western), or save it as UTF-8",
             )
         ) from error
 

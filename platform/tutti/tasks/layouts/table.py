@@ -96,7 +96,7 @@ class Table(FileSource):
     def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         layout = self if labelled else self.with_ids(source)
         names = layout.names(labelled=labelled)
-        wanted = {*self.wanted(names), *filter(None, [layout.absent])}
+        wanted = {*layout.wanted(names), *filter(None, [layout.absent])}
         columns, places, place = next(table_blocks(source, None, wanted=wanted))
         names = without_id(names, columns) if labelled else names
         return frame_of(columns, names, layout, origin=source, places=places, place=place, check=check)
@@ -306,9 +306,9 @@ def columns_of_table(
     for name in dict.fromkeys(name for of_column in sources.values() for name in of_column):
         cells[name] = []
         for number, value in zip(places, table[name], strict=True):
-            is_list = layout.several and name == names.get("label") and isinstance(value, list)
             if name in layout.choices:
                 continue
+            is_list = layout.several and name == names.get("label") and isinstance(value, list)
             text = id_text(value) if name == names.get("id") else list_text(value) if is_list else cell_text(value)
             cells[name].append(text)
             if name == names.get("id") and isinstance(value, float) and abs(value) >= WHOLE_FLOATS:
@@ -324,9 +324,8 @@ def columns_of_table(
             elif not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
                 got, remedy = "half of a surrogate pair", "write the character whole"
                 faults.append(Fault(f"{origin}, {place} {number}", f"have valid Unicode in {name!r}", got, remedy))
-    columns: dict[str, list[str]] = (
-        {} if "id" in names else {"id": [str(first_row + row) for row in range(len(places))]}
-    )
+    ids = {} if "id" in names else {"id": [str(first_row + row) for row in range(len(places))]}
+    columns: dict[str, list[str]] = ids
     own = candidates.candidates([table[name] for name in layout.choices]) if layout.choices else []
     for column, name in names.items():
         if name in layout.choices and column != "label":
@@ -384,8 +383,8 @@ def _format(source: str) -> str:
 def table_blocks(source: str, limit: int | None, *, wanted: Set[str]) -> Iterator[Block]:
     """Blocks of so many rows, or one block of all; a table without rows gives one empty block.
 
-    Each row of JSON has all of the keys ``wanted`` that any row before it or of its block has, and the first one those
-    of any row. Columns that are not wanted may come without values.
+    Each row of JSON has all keys ``wanted`` that any row before it or of its block has, the first one those of any row.
+    Columns that are not wanted may come without values.
     """
     existing_file(source)
     match _format(source):

@@ -1,0 +1,85 @@
+"""Nested estimates are computed once for the same recipe and predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tutti.outputs.election import estimates
+from tutti.outputs.election.estimates import Estimates
+from tutti.outputs.election.members import Rule, elect
+
+
+@pytest.fixture
+def estimated(make_finished, tmp_path):
+    """What is estimated of a study by a rule: predictions and scores of the vote, and how many folds were computed."""
+    study = make_finished(4)
+
+    def of(rule: Rule = Rule(top=3), *, folder=tmp_path / "estimates", of_study=study):  # noqa: B008
+        said = []
+        election = elect(
+            study="demo",
+            bank=of_study.bank,
+            tasks=of_study.tasks,
+            validation=of_study.validation(),
+            needed={},
+            rule=rule,
+            estimates=Estimates(folder, say=said.append),
+        )
+        emotion = election.tasks["emotion"]
+        return emotion.together, emotion.alone, len(said)
+
+    return of
+
+
+def assert_equal(one, other) -> None:
+    for first, second in zip(one, other, strict=True):  # of predictions, and of how they are judged
+        for name, value in vars(first).items():
+            np.testing.assert_array_equal(value, getattr(second, name))
+
+
+def test_an_estimate_is_read_again_to_the_last_bit(estimated):
+    vote, single, folds = estimated()
+    assert folds == 2 * 25
+    again, single_again, none = estimated()
+    assert none == 0
+    assert_equal(vote, again)
+    assert_equal(single, single_again)
+
+
+def test_another_recipe_is_computed(estimated):
+    estimated()
+    assert estimated(Rule(top=2))[2] == 2 * 25
+
+
+def test_other_predictions_are_computed(estimated, make_finished):
+    estimated()
+    assert estimated(of_study=make_finished(5))[2] == 2 * 25
+
+
+def test_another_version_of_the_code_computes_anew(estimated, monkeypatch):
+    estimated()
+    monkeypatch.setattr(estimates, "_code", lambda: "another")
+    assert estimated()[2] == 2 * 25
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 100])
+def test_a_damaged_estimate_is_computed_again(estimated, tmp_path, content):
+    vote, *_ = estimated()
+    for file in (tmp_path / "estimates").iterdir():
+        file.write_bytes(content)
+    again, _, folds = estimated()
+    assert folds == 2 * 25
+    assert_equal(vote, again)
+
+
+def test_a_folder_that_cannot_be_made_costs_nothing_but_time(estimated, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert estimated(folder=tmp_path / "file" / "estimates")[2] == estimated(folder=None)[2] == 2 * 25
+
+
+def test_only_the_latest_estimates_are_kept(estimated, tmp_path, monkeypatch):
+    monkeypatch.setattr(estimates, "_MOST_FILES", 3)
+    for top in (1, 2, 3):
+        estimated(Rule(top=top))
+    assert len([*(tmp_path / "estimates").iterdir()]) == 3
