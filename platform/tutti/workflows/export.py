@@ -265,7 +265,9 @@ def _example(spec: TaskSpec, layout: Table | Tagged, study: StudyBase) -> list[d
 
     prepared = study.prepared.rows(spec.name, "validation").head(_EXAMPLES)
     if not isinstance(layout, Table):
-        return [{"id": row["id"], layout.text or "text": row["text"]} for row in prepared.to_dict("records")]
+        column = layout.text if layout.text and not layout.text.isdecimal() else "text"  # of lines a number
+        names = {"id": "id", "text": column, **({"text_b": layout.text_b} if layout.text_b else {})}
+        return [{theirs: row[ours] for ours, theirs in names.items()} for row in prepared.to_dict("records")]
     names = layout.names(labelled=False)
     composed = {name for ours, name in names.items() if ours in layout.templates()}
     wanted = layout.wanted(names) - composed
