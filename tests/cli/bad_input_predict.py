@@ -102,7 +102,7 @@ PREDICT: dict[str, Sequence[Case]] = {
         ),
         Case(
             "a bundle is to be written into a folder that holds files",
-            write("bundle/notes.txt", "mine"),
+            lambda folder: (folder / "bundle" / "notes").mkdir(parents=True),
             "export studies/moods --out bundle",
         ),
         Case("a bundle in a format that there is not", command="export studies/moods --format onxx --out bundle"),

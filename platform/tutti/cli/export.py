@@ -24,6 +24,7 @@ def export(
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", metavar="DIR", help="One checkpoint alone, such as a soup.")
     ] = None,
+    refit: Annotated[bool, typer.Option("--refit", help="With the members that `tutti refit` trained.")] = False,
     members: Annotated[int | None, typer.Option("--members", min=1, help="Most trials that vote.")] = None,
     quantize: Annotated[
         str | None, typer.Option("--quantize", metavar="int8", help="Linear layers of 8 bits, on CPUs.")
@@ -48,13 +49,16 @@ def export(
     Example: `tutti export glue_trio --task CoLA --recipe auto --members 3 --out bundle`
     """
     if checkpoint:
-        check_left_out({"--recipe": recipe, "--with": others, "--members": members}, beside="--checkpoint")
+        check_left_out(
+            {"--recipe": recipe, "--with": others, "--members": members, "--refit": refit}, beside="--checkpoint"
+        )
     open_study(study).export(
         out,
         task=task,
         recipe=recipe,
         others=others or (),
         checkpoint=checkpoint,
+        refit=refit,
         members=members,
         quantize=quantize,
         max_hours=max_hours,

@@ -56,6 +56,7 @@ class _Source:
     studies: Mapping[str, StudyBase]
     recipe: Recipe | None
     predictors: Predictors
+    refit: bool = False
 
 
 def export(
@@ -66,6 +67,7 @@ def export(
     recipe: str | tuple[str, Recipe] | None = None,
     others: Sequence[str] = (),
     checkpoint: Path | str | None = None,
+    refit: bool = False,
     members: int | None = None,
     quantize: str | None = None,
     max_hours: float | None = None,
@@ -78,7 +80,7 @@ def export(
 
     Args:
         out: a new or empty folder.
-        task, recipe, others, checkpoint: as in ``predict``; a recipe may also be its name and its content.
+        task, recipe, others, checkpoint, refit: as in ``predict``; a recipe may also be its name and its content.
         members: most trials that vote; by default as the recipe says.
         quantize: ``int8`` for linear layers of 8 bits on CPUs; which labels that changes is measured.
         max_hours, rows: predicting so many rows shall take so long at most on this machine: of the members those are
@@ -95,7 +97,7 @@ def export(
     """
     study, out = study.stored, Path(out)
     _check(out, quantize=quantize, max_hours=max_hours, rows=rows, form=form, register=register, alias=alias)
-    source = _source(study, task, recipe, others, checkpoint, members)
+    source = _source(study, task, recipe, others, checkpoint, members, refit=refit)
     if form != "bundle":
         from tutti.workflows.export_one import export_one
 
@@ -147,6 +149,8 @@ def _source(
     others: Sequence[str],
     checkpoint: Path | str | None,
     members: int | None,
+    *,
+    refit: bool,
 ) -> _Source:
     own = task_named(study, task)
     if own.kind.generative:
@@ -159,7 +163,8 @@ def _source(
     if members is not None:
         chosen = chosen.model_copy(update={"members": chosen.members.model_copy(update={"top": members})})
     studies = voting_studies(study, members=chosen.members, others=others)
-    return _Source(study, own, name, studies, chosen, chosen_members(studies, own, name, chosen))
+    predictors = chosen_members(studies, own, name, chosen, refit=refit)
+    return _Source(study, own, name, studies, chosen, predictors, refit)
 
 
 def _within(source: _Source, speed: Speed, seconds: float) -> _Source:
@@ -186,7 +191,7 @@ def _within(source: _Source, speed: Speed, seconds: float) -> _Source:
     for owner, key in located:
         only[owner or source.study.name].add(key)
     chosen = recipe.model_copy(update={"members": recipe.members.model_copy(update={"filter": None, "within": None})})
-    again = chosen_members(source.studies, source.task, source.name, chosen, among=only)
+    again = chosen_members(source.studies, source.task, source.name, chosen, among=only, refit=source.refit)
     return replace(source, predictors=again)
 
 
@@ -243,7 +248,8 @@ def layout_of(spec: TaskSpec) -> Table | Tagged:
 
 def _named(predictors: Predictors) -> list[tuple[str, Path]]:
     """Each checkpoint with a name of its own: the trial's, and the fold's where there are several."""
-    names = ["model"] * len(predictors.checkpoints)
+    count = len(predictors.checkpoints)
+    names = ["model"] if count == 1 else [f"model-fold{fold}" for fold in range(count)]
     elected = predictors.elected
     for place, own in predictors.vote.groups.items() if elected else ():
         assert elected is not None
@@ -259,7 +265,9 @@ def _example(spec: TaskSpec, layout: Table | Tagged, study: StudyBase) -> list[d
 
     prepared = study.prepared.rows(spec.name, "validation").head(_EXAMPLES)
     if not isinstance(layout, Table):
-        return [{"id": row["id"], layout.text or "text": row["text"]} for row in prepared.to_dict("records")]
+        column = layout.text if layout.text and not layout.text.isdecimal() else "text"  # of lines a number
+        names = {"id": "id", "text": column, **({"text_b": layout.text_b} if layout.text_b else {})}
+        return [{theirs: row[ours] for ours, theirs in names.items()} for row in prepared.to_dict("records")]
     names = layout.names(labelled=False)
     composed = {name for ours, name in names.items() if ours in layout.templates()}
     wanted = layout.wanted(names) - composed
