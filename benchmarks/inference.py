@@ -45,9 +45,10 @@ from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, Traini
 from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
 from tutti.config.load import load_recipe
+from tutti.data.flat_rows import MAX_TOKENS, SHARD
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.new_backbone import new_backbone
-from tutti.orchestration.after.inference import MAX_TOKENS, SHARD, Slots, predict_shards
+from tutti.orchestration.after.inference import Slots, predict_shards
 from tutti.outputs.submission.predictions import Shards
 from tutti.training.machine.precision import autocast, cpu_gains_from_bf16
 from tutti.workflows.electorate import voting_studies

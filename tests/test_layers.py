@@ -15,18 +15,19 @@ FLOORS = {
     "tasks": 2,
     "data": 3, "modeling": 3, "tracking": 3, "bank": 3, "search": 3, "ensembling": 3,
     "training": 4,
-    "orchestration": 5,
+    "orchestration": 5, "bundle": 5,
     "outputs": 6, "cluster": 6, "demo": 6,
     "workflows": 7,
     "cli": 8, "__main__": 9,
 }  # fmt: skip
 HEAVY = {
-    "torch": {"data", "modeling", "training", "orchestration"},
-    "transformers": {"data", "modeling", "training"},
+    "torch": {"data", "modeling", "training", "bundle", "orchestration"},
+    "transformers": {"data", "modeling", "training", "bundle"},
     "datasets": {"data", "tasks"},
     "ray": {"orchestration", "cluster"},
     "optuna": {"search"},
     "mlflow": {"tracking"},
+    "onnxruntime": {"bundle"},
 }
 INNER_FLOORS = {
     "training": ("machine", "keys", "tricks", "loop", "pretraining"),

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tutti.workflows.demo import run_demo as run_demo
     from tutti.workflows.new import new_study as new_study
     from tutti.workflows.pretraining import pretrain as pretrain
+    from tutti.workflows.push import push as push
     from tutti.workflows.study import Study as Study
     from tutti.workflows.study import open_study as open  # noqa: F401
     from tutti.workflows.submit import jobs as jobs
@@ -27,6 +28,7 @@ _PUBLIC = {
     "run_demo": "tutti.workflows.demo:run_demo",
     "pretrain": "tutti.workflows.pretraining:pretrain",
     "jobs": "tutti.workflows.submit:jobs",
+    "push": "tutti.workflows.push:push",
     "submit_pretraining": "tutti.workflows.submit:submit_pretraining",
     "tune_pretraining": "tutti.workflows.tune_pretraining:tune_pretraining",
     "new_backbone": "tutti.modeling.new_backbone:new_backbone",

@@ -85,7 +85,7 @@ FILES: dict[str, Sequence[Case]] = {
         Case("every line has a column too many", rows("mood_test.tsv", "{n}\ttext\tcalm")),
         Case("a label is empty", line("mood_train.tsv", 3, "t2\train\t")),
         Case("a text to train on is empty", line("mood_train.tsv", 3, "t2\t \tsad")),
-        Case("an id stands twice", line("mood_train.tsv", 9, "t1\tsun\tglad")),
+        Case("an id stands twice among rows to predict", line("mood_test.tsv", 5, "t1\tsun")),
         Case("a task file is binary", write("mood_train.tsv", b"PK\x03\x04\x00\x00rows")),
         Case("a task file is in GB18030", write("mood_train.tsv", "t0\t今天很开心\tglad\n".encode("gb18030"))),
         Case("a task file is in UTF-16", write("mood_train.tsv", "t0\ta\tglad\n".encode("utf-16"))),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from bad_input_changes import Case, write
+from bad_input_changes import Case, Change, write
 
 PREDICT_NEW = "predict studies/moods --input new.csv --out out.csv"
 
@@ -24,6 +24,14 @@ def folds(folder: Path) -> None:
     document = json.loads(path.read_text(encoding="utf8"))
     document["split"] |= {"folds": 3, "validation": None}
     path.write_text(json.dumps(document), encoding="utf8")
+
+
+def _data(name: str, content: str) -> Change:
+    def change(folder: Path) -> None:
+        (folder / "data").mkdir()
+        (folder / "data" / name).write_text(content, encoding="utf8")
+
+    return change
 
 
 PREDICT: dict[str, Sequence[Case]] = {
@@ -73,9 +81,49 @@ PREDICT: dict[str, Sequence[Case]] = {
             "--with studies/moods --input mood_test.tsv --out out.csv",
         ),
         Case(
+            "a later test file of no task",
+            command="predict studies/moods --inputs moods=mood_test.tsv --out out",
+        ),
+        Case("later test files and no place for them", command="predict studies/moods --inputs mood_test.tsv"),
+        Case(
+            "a submission in a format that there is not",
+            command="predict studies/moods --inputs mood=mood_test.tsv --submission kaggle --out out",
+        ),
+        Case(
+            "members that were trained on all rows, before any was",
+            command="predict studies/moods --refit --input mood_test.tsv --out out.csv",
+        ),
+        Case("labels by fold of a study without folds", command="pseudo-label studies/moods --by-fold"),
+        Case("two submissions to choose where there is none", command="leaderboard choose studies/moods"),
+        Case(
             "a trial with folds in the place of a checkpoint",
             folds,
             "predict studies/moods --checkpoint studies/moods/trials/t0000 --input mood_test.tsv --out out.csv",
         ),
-    )
+        Case(
+            "a bundle is to be written into a folder that holds files",
+            write("bundle/notes.txt", "mine"),
+            "export studies/moods --out bundle",
+        ),
+        Case("a bundle in a format that there is not", command="export studies/moods --format onxx --out bundle"),
+        Case("a quantisation that there is not", command="export studies/moods --quantize int4 --out bundle"),
+        Case("hours without the number of rows", command="export studies/moods --max-hours 9 --out bundle"),
+        Case("an alias of nothing that is registered", command="export studies/moods --alias champion --out bundle"),
+        Case("a member's weights are missing for a bundle", pruned, "export studies/moods --out bundle"),
+        Case(
+            "a head that no class of transformers has", command="export studies/moods --format transformers --out plain"
+        ),
+        Case("a folder that was not exported is pushed", command="push studies me/mood"),
+    ),
+    "From a folder to a study file": (
+        Case("a folder without labelled rows", _data("test.csv", "id,text\n1,rain\n"), "new data --out new.yaml"),
+        Case(
+            "a table without a column of labels",
+            _data("train.csv", "text\nrain and nobody here today\n"),
+            "new data --out new.yaml",
+        ),
+        Case("a study file in the place of another", command="new mood_train.tsv --out study.yaml"),
+        Case("a known solution that there is not", command="new mood_train.tsv --out new.yaml --like feedback"),
+        Case("a metric that does not fit the labels", command="new mood_train.tsv --out new.yaml --metric rouge_l"),
+    ),
 }

@@ -14,7 +14,8 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.data.encode import encode_rows, load_tokenizer
-from tutti.orchestration.after.inference import SHARD, Predictor
+from tutti.data.flat_rows import SHARD
+from tutti.orchestration.after.inference import Predictor
 from tutti.records import TextLimit
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -26,6 +26,7 @@ from tutti.config.study import StudyConfig
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.ensembling.methods.registry import plain_vote
+from tutti.ensembling.task_vote import TaskVote
 from tutti.errors import StudyError
 from tutti.outputs.election.ensemble import write_ensemble
 from tutti.outputs.election.grade import read_labels
@@ -34,7 +35,6 @@ from tutti.outputs.pseudo.labels import write_pseudo_labels
 from tutti.outputs.pseudo.pool import pools
 from tutti.outputs.pseudo.rounds import compare
 from tutti.outputs.report.report import Search, vote, write_report
-from tutti.outputs.submission.predictions import TaskVote
 from tutti.records import CheckpointRecord
 from tutti.tasks.build import sample_ids_of, task_specs
 from tutti.tasks.kinds.entities import UNKNOWN, sure_parts, types_of

@@ -17,6 +17,7 @@ from tutti.modeling import adapters
 from tutti.modeling.adapters import Adapter, adapter_state
 from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
+from tutti.modeling.merge import merged_model
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import TextLimit
 from tutti.tasks.task import Task
@@ -372,3 +373,24 @@ def test_a_state_to_go_on_from_holds_no_weight_of_the_backbone(base, odd_tasks, 
         torch.testing.assert_close(one, same, rtol=0, atol=0)
     with pytest.raises(KeyError, match="the adapter's weights differ in 1 names"):
         other.load_trained_state({name: value for name, value in state.items() if name != next(iter(state))})
+
+
+@pytest.mark.parametrize("dora", [False, True])
+@pytest.mark.parametrize("bits", BITS)
+def test_a_merged_model_gives_what_the_adapted_one_gives(
+    base: Path, odd_tasks: tuple[Task, ...], tmp_path: Path, bits: int | None, dora: bool
+) -> None:
+    if bits == 8 and dora:
+        pytest.skip("not with 8 bits")
+    model = _model(base, odd_tasks, Adapter(rank=4, bits=bits, dora=dora))
+    scores = {task.name: 0.5 for task in odd_tasks}
+    numbers = {"key": "t0000", "number": 0, "epoch": 1, "score": 0.5, "task_scores": scores, "limit": TextLimit(16)}
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    save_checkpoint(tmp_path / "own", model=model, tokenizer=tokenizer, tasks=odd_tasks, **numbers)
+    merged, _ = merged_model(tmp_path / "own", odd_tasks[0])
+    save_checkpoint(tmp_path / "merged", model=merged, tokenizer=tokenizer, tasks=odd_tasks[:1], **numbers)
+    loaded, metadata = load_checkpoint(tmp_path / "merged")
+    assert metadata.base is None
+    with torch.no_grad():
+        expected, found = (each.eval()(odd_tasks[0].name, IDS, MASK) for each in (model, loaded))
+    torch.testing.assert_close(found, expected, atol=2e-3 if bits else 1e-5, rtol=0)

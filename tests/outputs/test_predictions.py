@@ -18,10 +18,11 @@ from tutti.ensembling.methods.protocol import Weighted
 from tutti.ensembling.methods.registry import METHODS
 from tutti.ensembling.procedure import Ballot, Procedure
 from tutti.ensembling.select import Selection
+from tutti.ensembling.task_vote import TaskVote
 from tutti.errors import StorageError, StudyError
 from tutti.orchestration.after.weights import check_predicts
 from tutti.outputs.folder import output_folder
-from tutti.outputs.submission.predictions import Shards, TaskVote, check_out, needed_voters
+from tutti.outputs.submission.predictions import Shards, check_out
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.metrics import METRICS
 from tutti.tasks.task import Task
@@ -50,7 +51,7 @@ def elected(method: str, *, offsets: bool = False):
 def test_rows_are_answered_as_the_ensemble_answers_by_every_method(method: str) -> None:
     ensemble = elected(method, offsets=True)
     probabilities = votes(3, 9, seed=2)
-    places = needed_voters(ensemble)
+    places = ensemble.needed
     vote = TaskVote(MOOD, {member: [place] for place, member in enumerate(places)}, ensemble, calibrated=True)
     table = vote.table([f"r{row}" for row in range(9)], [probabilities[member] for member in places])
     combined = ensemble.combine(probabilities)
@@ -64,8 +65,8 @@ def test_rows_are_answered_as_the_ensemble_answers_by_every_method(method: str) 
 
 def test_a_member_without_weight_need_not_predict() -> None:
     lone = replace(elected("uniform"), combiner=Weighted(np.array([0.0, 1.0, 0.0])))
-    assert needed_voters(lone) == [1]
-    assert len(needed_voters(elected("rank"))) == 3
+    assert lone.needed == [1]
+    assert len(elected("rank").needed) == 3
 
 
 def test_a_member_with_folds_says_the_mean_of_them_and_one_alone_what_it_says() -> None:

@@ -40,11 +40,11 @@ def test_a_table_has_pairs_to_train_on_and_pairs_or_single_texts_to_predict(tmp_
 
 def test_a_prompt_stands_before_both_texts(tmp_path):
     (tmp_path / "train.csv").write_text("ask,good,bad\nWhy?,so,no\n")
-    (tmp_path / "test.csv").write_text("id,ask,text\n7,How?,well\n")
+    (tmp_path / "test.jsonl").write_text('{"id": "7", "ask": "How?", "text": "well"}\n')
     own = layout({"better": "good", "worse": "bad", "prompt": "ask"})
     (row,) = own.read(str(tmp_path / "train.csv"), labelled=True).to_dict("records")
     assert (row["text"], row["text_b"]) == ("Why? [SEP] so", "Why? [SEP] no")
-    assert own.read(str(tmp_path / "test.csv"), labelled=False)["text"].tolist() == ["How? [SEP] well"]
+    assert own.read(str(tmp_path / "test.jsonl"), labelled=False)["text"].tolist() == ["How? [SEP] well"]
 
 
 def test_a_pair_without_one_of_its_texts_is_refused(tmp_path):

@@ -93,6 +93,7 @@ def make_tune(tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]])
             tasks: Sequence[Task] = tasks,
             parts: Mapping[str, Mapping[str, EncodedPart]] = parts,
             on_notice: Callable[[str], None] = lambda text: None,
+            until: int | None = None,
             **training: Any,
         ) -> tuple[FineTuned, list[EpochReport]]:
             reports: list[EpochReport] = []
@@ -112,6 +113,7 @@ def make_tune(tasks: tuple[Task, ...], parts: dict[str, dict[str, EncodedPart]])
                 on_notice=on_notice,
                 key="t0003",
                 number=3,
+                until=until,
             )
             return tuned, reports
 

@@ -163,3 +163,19 @@ def test_a_warm_up_longer_than_a_stage_is_noticed(tune: Tune, tmp_path: Path) ->
     tune(tmp_path, num_train_epochs=1, stages=[{"warmup_steps": 48}, {"warmup_steps": 12}], on_notice=notices.append)
     rises = "its rate only rises, to 25% of learning_rate; lower it"
     assert notices == [f"warmup_steps is 48, but the stage has 12 steps: {rises}"]
+
+
+def test_further_validation_sets_are_measured_beside_the_one_that_decides(tune: Tune, parts, tmp_path: Path) -> None:
+    further = {**parts, "mood": {**parts["mood"], "report-mm": parts["mood"]["validation"]}}
+    done, reports = tune(tmp_path, parts=further, num_train_epochs=1)
+    for metric in ("loss", "accuracy", "macro_f1"):
+        assert reports[0].metrics[f"mood/mm/{metric}"] == reports[0].metrics[f"mood/{metric}"]
+    assert "report-mm" not in done.predictions["mood"]
+
+
+def test_a_run_ends_with_the_evaluation_that_it_is_told_and_keeps_its_weights(tune: Tune, tmp_path: Path) -> None:
+    done, reports = tune(tmp_path, until=2, num_train_epochs=3, early_stopping_patience=1)
+    assert [report.epoch for report in reports] == [1, 2]
+    assert reports[-1].done
+    assert done.checkpoint.epoch == 2
+    assert done.checkpoint.score == reports[1].score

@@ -79,6 +79,10 @@ def zipped_gz(rows: pd.DataFrame, path: Path) -> None:
         file.write(rows.to_csv(sep="\t", index=False))
 
 
+def in_gb18030(rows: pd.DataFrame, path: Path) -> None:
+    rows.assign(body="雨 " + rows["body"]).to_csv(path.with_suffix(".csv"), index=False, encoding="gb18030")
+
+
 WRITERS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "json array": lambda rows, path: rows.to_json(path.with_suffix(".json"), orient="records"),
     "json lines": lambda rows, path: rows.to_json(path.with_suffix(".jsonl"), orient="records", lines=True),
@@ -86,6 +90,7 @@ WRITERS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "excel": lambda rows, path: rows.to_excel(path.with_suffix(".xlsx"), index=False),
     "zip with BOM and CRLF": packed_csv,
     "gz": zipped_gz,
+    "GB18030": in_gb18030,
 }
 
 
@@ -99,6 +104,7 @@ def test_files_are_read_in_whatever_format_they_come(folder, form):
     task = config.tasks["moods"]
     assert (task.columns.id, task.columns.text, task.columns.label) == ("row_id", "body", "mood")
     assert "rows: train 60, test 10" in found
+    assert task.encoding == ("gb18030" if form == "GB18030" else None)
 
 
 KINDS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {

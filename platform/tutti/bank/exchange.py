@@ -10,7 +10,8 @@ import numpy as np
 
 from tutti.errors import Fault, StudyError, TaskFileError, nearest
 from tutti.tasks.kinds.values import columns
-from tutti.tasks.layouts.ids import id_text, is_id_name
+from tutti.tasks.layouts.cells import id_text
+from tutti.tasks.layouts.ids import is_id_name
 from tutti.tasks.layouts.table import column_names, table_blocks
 from tutti.tasks.number_text import parse_number, shortest
 from tutti.tasks.predictions import Predictions

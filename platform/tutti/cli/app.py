@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from tutti import __version__
-from tutti.cli import backbone, demo, guests, jobs, leaderboard, new, study, tune
+from tutti.cli import backbone, demo, export, guests, jobs, leaderboard, new, study, tune
 from tutti.cluster.ending import EXIT_CODE, terminated_as_interrupted
 from tutti.errors import Fault, TuttiError
 from tutti.launchers import forget_launcher
@@ -22,6 +22,7 @@ from tutti.modeling.new_backbone import new_backbone
 from tutti.workflows.console import make_console
 from tutti.workflows.demo import run_demo
 from tutti.workflows.new import new_study
+from tutti.workflows.push import push
 from tutti.workflows.study import Study
 from tutti.workflows.submit import jobs as list_jobs
 
@@ -62,6 +63,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "pseudo-label": (study.pseudo_label, Study.pseudo_labels),
     "predict": (study.predict, Study.predict),
     "soup": (study.soup, Study.soup),
+    "export": (export.export, Study.export),
+    "push": (export.push, push),
     "refit": (study.refit, Study.refit),
     "report": (study.report, Study.report),
     "round": (study.round_, Study.round),

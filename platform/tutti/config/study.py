@@ -23,7 +23,7 @@ from tutti.config.metric_facts import FACTS, KindName, Needs, default_metric, ki
 from tutti.config.search_facts import Sampler, Scheduler
 from tutti.config.space import Choice, SearchSpace
 from tutti.config.strict import Strict
-from tutti.config.task_files import Files, Name, TestFiles
+from tutti.config.task_files import Encoding, Files, Name, TestFiles
 from tutti.config.template import parsed
 from tutti.config.texts import InstructionFormat, ReportSet
 
@@ -136,6 +136,7 @@ class TaskConfig(Strict):
     test: TestFiles | None = None
     unlabeled: Files | None = None
     extra_train: tuple[ExtraTrain, ...] = ()
+    encoding: Encoding | None = None  # of text files that are not UTF-8
     dataset: str | None = None  # hub, and instructions that are read from there: id or folder
     subset: str | None = None  # hub: configuration name
     glue: GlueKind | None = None  # glue: its GLUE task; by default derived from the task's name

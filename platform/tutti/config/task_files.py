@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 
@@ -29,3 +30,14 @@ Files = Annotated[
     Annotated[str, Tag("file")] | Annotated[tuple[str, ...], Field(min_length=1), Tag("files")],
     Discriminator(_file_or_files),
 ]
+
+
+def _known_encoding(name: str) -> str:
+    try:
+        codecs.lookup(name)
+    except LookupError as error:
+        raise ValueError("be the name of an encoding, such as gb18030, utf-16 or windows-1252") from error
+    return name
+
+
+Encoding = Annotated[str, AfterValidator(_known_encoding)]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from tutti.data.encode import EncodedPart
+from tutti.data.flat_rows import FlatRows
 from tutti.data.packing import Packing
 from tutti.tasks.kinds.entities import ABSENT
+
+if TYPE_CHECKING:
+    from tutti.data.encode import EncodedPart
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +256,7 @@ class TokenRows:
         positions: the encoder's longest input, which padding never exceeds; None for no limit.
     """
 
-    def __init__(self, part: EncodedPart, *, multiple: int = 1, positions: int | None = None) -> None:
+    def __init__(self, part: FlatRows, *, multiple: int = 1, positions: int | None = None) -> None:
         self._pad = part.pad_token_id
         self._ids, self._starts, self._types = part.flat
         self._windows = part.windows

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from tutti.data.long_texts import cut, kept_of_first
+from tutti.data.long_texts import WINDOWS, cut, kept_of_first
 from tutti.data.special_tokens import BETWEEN, joins_pairs, separated, separator
 from tutti.errors import Fault, TaskFileError
 from tutti.records import TextLimit
@@ -19,9 +19,9 @@ _SHOWN = 60  # characters of a candidate in a message
 
 
 def encoded_choices(
-    texts: pa.Table, tokenizer: Any, limit: TextLimit, *, schema: pa.Schema, rows: int
-) -> Iterator[pa.RecordBatch]:
-    """Batches of so many rows: the inputs of each row's candidates one after another, with ``WINDOWS``.
+    texts: Mapping[str, Sequence[str]], tokenizer: Any, limit: TextLimit, *, names: Sequence[str]
+) -> dict[str, list[Any]]:
+    """The columns ``names`` of rows: the inputs of each row's candidates one after another, with ``WINDOWS``.
 
     An input is the pair of the row's text, its context, and its second text, the question, with a candidate. Where it
     is too long, the context keeps its first tokens, or with ``head_tail`` its first and last ones.
@@ -32,41 +32,28 @@ def encoded_choices(
     Raises:
         TaskFileError: where a question with a candidate leaves no room for the context.
     """
-    for start in range(0, texts.num_rows, rows):
-        part = texts.slice(start, rows)
-        own = from_json(part[CHOICES].to_pylist())
-        counts = np.array(list(map(len, own)), dtype=np.int64)
-        contexts = separated(part["text"].to_pylist(), tokenizer)
-        questions = (
-            separated(part["text_b"].to_pylist(), tokenizer) if "text_b" in part.column_names else [""] * len(own)
-        )
-        seconds = [f"{question} {each}".strip() for question, row in zip(questions, own, strict=True) for each in row]
-        firsts = [context for context, count in zip(contexts, counts, strict=True) for _ in range(count)]
-        follow = [BETWEEN + each for each in seconds] if joins_pairs(tokenizer) else seconds
-        encoding = tokenizer(
-            firsts,
-            follow,
-            padding=False,
-            truncation=False,
-            return_attention_mask=False,
-            return_special_tokens_mask=True,
-            verbose=False,
-        )
-        lengths = np.array(list(map(len, encoding["input_ids"])))
-        for number in np.flatnonzero(lengths > limit.max_length):
-            places = kept_of_first(encoding, int(number), limit, second=_tokens(follow[number], tokenizer))
-            if places is None:
-                raise _too_long(seconds[number], limit)
-            for name in schema.names[:-2]:
-                encoding[name][number] = np.array(encoding[name][number], dtype=np.int32)[places]
-            lengths[number] = len(places)
-        yield _batch(encoding, lengths, counts, schema)
+    own = from_json(texts[CHOICES])
+    contexts = separated(list(texts["text"]), tokenizer)
+    questions = separated(list(texts["text_b"]), tokenizer) if "text_b" in texts else [""] * len(own)
+    seconds = [f"{question} {each}".strip() for question, row in zip(questions, own, strict=True) for each in row]
+    firsts = [context for context, row in zip(contexts, own, strict=True) for _ in row]
+    follow = [BETWEEN + each for each in seconds] if joins_pairs(tokenizer) else seconds
+    encoding = _whole(tokenizer, firsts, follow)
+    lengths = list(map(len, encoding["input_ids"]))
+    for number, length in enumerate(lengths):
+        if length <= limit.max_length:
+            continue
+        places = kept_of_first(encoding, number, limit, second=_tokens(follow[number], tokenizer))
+        if places is None:
+            raise _too_long(seconds[number], limit)
+        lengths[number] = _keep(encoding, number, places, names)
+    return _columns(encoding, lengths, list(map(len, own)), names)
 
 
 def encoded_texts(
-    texts: pa.Table, tokenizer: Any, limit: TextLimit, *, schema: pa.Schema, rows: int
-) -> Iterator[pa.RecordBatch]:
-    """Batches of so many rows: each row's texts as inputs of their own, one after another, with ``WINDOWS``.
+    texts: Mapping[str, Sequence[str]], tokenizer: Any, limit: TextLimit, *, names: Sequence[str]
+) -> dict[str, list[Any]]:
+    """The columns ``names`` of rows: each row's texts as inputs of their own, one after another, with ``WINDOWS``.
 
     A text that is too long keeps its first tokens, or with ``head_tail`` its first and last ones. What stands before
     the first separator token, a prompt, loses tokens at its beginning before what follows it loses any.
@@ -74,26 +61,13 @@ def encoded_texts(
     Args:
         texts: columns text and, where rows have two, text_b.
     """
-    names = [name for name in ("text", "text_b") if name in texts.column_names]
-    for start in range(0, texts.num_rows, rows):
-        part = texts.slice(start, rows)
-        columns = [separated(part[name].to_pylist(), tokenizer) for name in names]
-        flat = [text for row in zip(*columns, strict=True) for text in row]
-        encoding = tokenizer(
-            flat,
-            padding=False,
-            truncation=False,
-            return_attention_mask=False,
-            return_special_tokens_mask=True,
-            verbose=False,
-        )
-        lengths = np.array(list(map(len, encoding["input_ids"])))
-        for number in np.flatnonzero(lengths > limit.max_length):
-            places = _kept(encoding, int(number), limit, tokenizer)
-            for name in schema.names[:-2]:
-                encoding[name][number] = np.array(encoding[name][number], dtype=np.int32)[places]
-            lengths[number] = len(places)
-        yield _batch(encoding, lengths, np.full(part.num_rows, len(names)), schema)
+    columns = [separated(list(texts[name]), tokenizer) for name in ("text", "text_b") if name in texts]
+    encoding = _whole(tokenizer, [text for row in zip(*columns, strict=True) for text in row])
+    lengths = list(map(len, encoding["input_ids"]))
+    for number, length in enumerate(lengths):
+        if length > limit.max_length:
+            lengths[number] = _keep(encoding, number, _kept(encoding, number, limit, tokenizer), names)
+    return _columns(encoding, lengths, [len(columns)] * len(texts["text"]), names)
 
 
 def _kept(encoding: Any, number: int, limit: TextLimit, tokenizer: Any) -> np.ndarray:
@@ -107,15 +81,33 @@ def _kept(encoding: Any, number: int, limit: TextLimit, tokenizer: Any) -> np.nd
     return np.sort(np.concatenate([np.flatnonzero(special), kept]))
 
 
-def _batch(encoding: Any, lengths: np.ndarray, counts: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
-    ends = np.append(0, lengths.cumsum())[np.append(0, counts.cumsum())]
-    columns = [_lists(np.concatenate([*encoding[name], []]), ends) for name in schema.names[:-2]]
-    columns += [_lists(lengths, np.append(0, counts.cumsum())), pa.array(np.diff(ends), pa.int32())]
-    return pa.record_batch(columns, schema=schema)
+def _whole(tokenizer: Any, *texts: list[str]) -> Any:
+    """Encoded inputs of which none is cut, with special_tokens_mask."""
+    options = {"padding": False, "truncation": False, "return_attention_mask": False, "verbose": False}
+    return tokenizer(*texts, return_special_tokens_mask=True, **options)
 
 
-def _lists(values: np.ndarray, ends: np.ndarray) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values.astype(np.int32)))
+def _keep(encoding: Any, number: int, places: np.ndarray, names: Sequence[str]) -> int:
+    """Keeps the tokens of an input at these places, and returns how many they are."""
+    for name in names:
+        if name not in (WINDOWS, "length"):
+            encoding[name][number] = np.array(encoding[name][number], dtype=np.int32)[places]
+    return len(places)
+
+
+def _columns(
+    encoding: Any, lengths: Sequence[int], counts: Sequence[int], names: Sequence[str]
+) -> dict[str, list[Any]]:
+    """The columns of rows of which each has so many of the inputs, in order."""
+    ends = np.append(0, np.cumsum(counts, dtype=np.int64)).tolist()
+    rows = list(pairwise(ends))
+    columns: dict[str, list[Any]] = {
+        name: [list(chain.from_iterable(encoding[name][start:end])) for start, end in rows]
+        for name in names
+        if name not in (WINDOWS, "length")
+    }
+    widths = [list(lengths[start:end]) for start, end in rows]
+    return {**columns, WINDOWS: widths, "length": list(map(sum, widths))}
 
 
 def _tokens(text: str, tokenizer: Any) -> int:

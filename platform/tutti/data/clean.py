@@ -9,15 +9,17 @@ import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import emoji as emoji_library
 import numpy as np
-import pandas as pd
-from pandas import DataFrame
 
-from tutti.config.cleaning import Cleaning
 from tutti.errors import ConfigError, Fault, first_line
 from tutti.tasks.layouts.candidates import as_json, from_json
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tutti.config.cleaning import Cleaning
 
 # A bracketed emoticon name, as in microblogs: no spaces, and at least one letter, so that [12] is not matched. Nor are
 # tokens that a template may have.
@@ -94,6 +96,8 @@ def text_groups_of(tasks: Mapping[str, DataFrame], *, apart: Collection[str] = (
         apart: tasks whose rows are connected by either of their two texts, unless almost all would be, see
             ``can_be_apart``; those of others only by both.
     """
+    import pandas as pd  # which bundles need not have
+
     counts = [len(rows) for rows in tasks.values()]
     tasks = {
         name: _linked(rows, name) if name in apart and can_be_apart(rows) else rows for name, rows in tasks.items()
@@ -126,6 +130,8 @@ def can_be_apart(rows: DataFrame) -> bool:
 
 def _linked(rows: DataFrame, task: str) -> DataFrame:
     """The rows with their first texts alone, and behind them both texts of each row in a group of their own."""
+    import pandas as pd
+
     links = [f"\0{task} {number}" for number in range(len(rows))]  # a group that no file has
     first = rows.assign(text_b="", group=rows.get("group", ""))
     return pd.concat([first, first.assign(group=links), first.assign(text=rows["text_b"], group=links)])
@@ -136,6 +142,7 @@ def _emoji_to_words(text: str, language: str) -> str:
         known, pattern = _emoji_table(language)
         replaced = pattern.sub(lambda match: known[match[0]], text)
         return replaced if replaced.strip() else text
+    import emoji as emoji_library  # of which bundles that need it bring a copy
 
     def words(emoji: str, _data: dict[str, str]) -> str:
         name = emoji_library.demojize(emoji, delimiters=("", ""), language=language)
@@ -185,13 +192,24 @@ def _punctuation_runs(marks: tuple[str, ...] | None = None) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(map(re.escape, longest_first))})\\1+")
 
 
-def clean_rows(rows: pd.DataFrame, steps: Cleaning) -> pd.DataFrame:
+def clean_rows(rows: DataFrame, steps: Cleaning) -> DataFrame:
     """The rows with cleaned texts. Drops no row."""
-    wanted = steps.model_dump(include={*CLEANED_BY})
+    wanted, names = steps.model_dump(include={*CLEANED_BY}), text_columns(rows)
     if not any(wanted.values()):
         return rows
-    clean = partial(clean_text, **wanted)
-    cleaned = {name: list(map(clean, rows[name])) for name in text_columns(rows) if name != "choices"}
-    if "choices" in rows:
-        cleaned["choices"] = as_json([list(map(clean, own)) for own in from_json(rows["choices"].tolist())])
-    return rows.assign(**cleaned)
+    return rows.assign(**cleaned({name: rows[name].tolist() for name in names}, wanted))
+
+
+def cleaned(texts: Mapping[str, Sequence[str]], steps: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The ``text_columns`` of rows with cleaned texts.
+
+    Args:
+        steps: of ``CLEANED_BY``, as ``clean_text`` takes them.
+    """
+    if not any(steps.values()):
+        return {name: list(own) for name, own in texts.items()}
+    clean = partial(clean_text, **steps)
+    return {
+        name: as_json([list(map(clean, row)) for row in from_json(own)]) if name == "choices" else list(map(clean, own))
+        for name, own in texts.items()
+    }

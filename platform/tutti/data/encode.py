@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tutti.data.choices import CHOICES, encoded_choices, encoded_texts
 from tutti.data.encoding_key import state_of, table_key
-from tutti.data.long_texts import WINDOWS, fitted
+from tutti.data.flat_rows import BatchLengths
+from tutti.data.long_texts import WINDOWS
 from tutti.data.prepared import REPORTED, Prepared, read_columns
 from tutti.data.prompts import SCHEMA, check_answers, encoded_prompts, prompt_key, with_target_places
-from tutti.data.special_tokens import BETWEEN, joins_pairs, padding_token, separated
-from tutti.data.token_units import PLACES, encoded_units
+from tutti.data.special_tokens import padding_token
+from tutti.data.token_units import PLACES
+from tutti.data.tokenized import column_names, tokenized
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import whole_folder, write_whole
 from tutti.records import TextLimit
@@ -35,7 +36,7 @@ _TABLE, _INFO = "encoded.arrow", "info.json"
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedPart:
+class EncodedPart(BatchLengths):
     """One part of one task, encoded. Index i is the same row in all attributes.
 
     Attributes:
@@ -105,39 +106,6 @@ class EncodedPart:
         _, starts = _flatten(self.encoded.with_format("arrow")[:].column(WINDOWS))
         counts = np.diff(starts)
         return counts if (counts > 1).any() else None
-
-    @cached_property
-    def widths(self) -> np.ndarray:
-        """``(rows,)`` number of tokens of the longest input of each row."""
-        if self.windows is None:
-            return self.lengths
-        return np.maximum.reduceat(np.diff(self.flat[1]), self.windows.cumsum() - self.windows)
-
-    def batch_lengths(self, *, apart: bool, multiple: int = 1) -> np.ndarray:
-        """``(rows,)`` number of tokens that each row takes in a batch, before padding to longer rows.
-
-        In a batch of such rows, padding included, no row takes more than the longest one by this count: each window
-        counts as much as the widest of the part, or each row has as many as any, whichever is less in all.
-
-        Args:
-            apart: whether a pair is two inputs of equal width, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``.
-            multiple: that widths of batches are rounded up to; it counts where rows have several windows.
-        """
-        windows = self.windows
-        if windows is None and not apart:
-            return self.lengths
-        _, starts, types = self.flat
-        widths = np.diff(starts)
-        if apart and types is not None:
-            seconds = np.diff(np.append(0, (types == 1).cumsum())[starts])
-            widths = 2 * np.maximum(widths - seconds, seconds + 1)
-        if windows is None:
-            return widths
-        first = windows.cumsum() - windows
-        widest = -(-int(widths.max()) // multiple) * multiple
-        by_widest = np.where(windows > 1, windows * widest, widths[first])
-        by_count = -(-np.maximum.reduceat(widths, first) // multiple) * multiple * int(windows.max())
-        return by_count if by_count.sum() < by_widest.sum() else by_widest
 
 
 def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
@@ -348,10 +316,8 @@ def part_of(ids: np.ndarray, encoded: pa.Table, *, pad_token_id: int, swapped: p
 
 
 def _schema(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> pa.Schema:
-    names = ["input_ids", *(["token_type_ids"] if "token_type_ids" in tokenizer.model_input_names else [])]
-    has_windows = limit.long_texts == "windows" or limit.unit or CHOICES in texts.column_names
-    names += [WINDOWS, *(PLACES if limit.unit not in ("", "text") else ())] if has_windows else []
-    return pa.schema([*((name, pa.list_(pa.int32())) for name in names), ("length", pa.int32())])
+    *lists, length = column_names(texts.column_names, tokenizer, limit)
+    return pa.schema([*((name, pa.list_(pa.int32())) for name in lists), (length, pa.int32())])
 
 
 def swapped(texts: pa.Table) -> pa.Table:
@@ -373,26 +339,7 @@ def _write_files(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swa
 
 
 def _encoded(texts: pa.Table, tokenizer: Any, limit: TextLimit) -> Iterator[pa.RecordBatch]:
-    schema, cuts = _schema(texts, tokenizer, limit), limit.long_texts == "truncate"
-    if CHOICES in texts.column_names or limit.unit:
-        by_parts = {"": encoded_choices, "text": encoded_texts}.get(limit.unit, encoded_units)
-        yield from by_parts(texts, tokenizer, limit, schema=schema, rows=_BATCH)
-        return
-    options: dict[str, Any] = {"truncation": "longest_first", "max_length": limit.max_length}
-    if not cuts:
-        options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}  # no word of long rows
-    for first, second in _batches(texts, tokenizer, pair="text_b" in texts.column_names):
-        encoding = tokenizer(first, second, padding=False, return_attention_mask=False, **options)
-        rows = encoding if cuts else fitted(encoding, schema.names, limit)
-        columns = [pa.array(rows[name], pa.list_(pa.int32())) for name in schema.names[:-1]]
-        lengths = pa.array([len(row) for row in rows["input_ids"]], pa.int32())
-        yield pa.record_batch([*columns, lengths], schema=schema)
-
-
-def _batches(texts: pa.Table, tokenizer: Any, *, pair: bool) -> Iterator[tuple[Sequence[str], Sequence[str] | None]]:
+    schema = _schema(texts, tokenizer, limit)
     for start in range(0, texts.num_rows, _BATCH):
-        rows = texts.slice(start, _BATCH)
-        first, *second = (separated(rows[name].to_pylist(), tokenizer) for name in ("text", "text_b")[: 1 + pair])
-        if pair and joins_pairs(tokenizer):
-            second = [[BETWEEN + text for text in second[0]]]
-        yield first, second[0] if pair else None
+        rows = tokenized(texts.slice(start, _BATCH).to_pydict(), tokenizer, limit)
+        yield pa.record_batch([pa.array(rows[field.name], field.type) for field in schema], schema=schema)

@@ -192,6 +192,7 @@ def _settings(spec: TaskSpec) -> dict[str, Any]:
         "extra_train weights": [extra.weight for extra in spec.extra_train],
         **({"extra_train folds": list(map(str, folds))} if any(fold is not None for fold in folds) else {}),
         "cleaning": spec.cleaning.model_dump(),
+        **({"encoding": spec.encoding} if spec.encoding else {}),
         "generation": spec.generation and asdict(spec.generation),
         "samples": [spec.max_train_samples, spec.max_eval_samples, *filter(None, [spec.max_rows])],
     }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from tutti.data.long_texts import WINDOWS, windows_of
 from tutti.data.special_tokens import BETWEEN, joins_pairs
@@ -22,28 +21,14 @@ _OVERLAP = 4  # windows have at least one in so many tokens in common, where the
 
 
 def encoded_units(
-    texts: pa.Table, tokenizer: Any, limit: TextLimit, *, schema: pa.Schema, rows: int
-) -> Iterator[pa.RecordBatch]:
-    """Blocks of so many rows ``with_units``, of the columns text and, in front of it, text_b."""
-    names = [name for name in ("text", "text_b") if name in texts.column_names]
-    for start in range(0, texts.num_rows, rows):
-        first, *beside = (texts[name].slice(start, rows).to_pylist() for name in names)
-        yield with_units(first, tokenizer, limit, schema, beside=beside[0] if beside else None)
-
-
-def with_units(
-    texts: Sequence[str],
-    tokenizer: Any,
-    limit: TextLimit,
-    schema: pa.Schema,
-    *,
-    beside: Sequence[str] | None = None,
-) -> pa.RecordBatch:
-    """The columns of ``EncodedPart.encoded`` for texts, with those of ``PLACES``. No token of them is cut away: a long
-    row is read in windows, and each unit in the one where it has most of the text on both sides.
+    texts: Mapping[str, Sequence[str]], tokenizer: Any, limit: TextLimit, *, names: Sequence[str]
+) -> dict[str, list[Any]]:
+    """The columns ``names`` of rows, with those of ``PLACES``. No token of them is cut away: a long row is read in
+    windows, and each unit in the one where it has most of the text on both sides.
 
     Args:
-        beside: texts that are read in front, such as questions, and in each window; none of their units has a tag.
+        texts: the columns text and, read in front and in each window, such as a question, text_b; none of the units of
+            the latter has a tag, and it is the first of the two.
 
     A unit that the tokenizer drops, such as a sign without a width, has the place of the token that follows it.
 
@@ -55,8 +40,9 @@ def with_units(
         raise BackboneError(
             Fault("the tokenizer of the backbone", rule, type(tokenizer).__name__, "name another backbone")
         )
+    own_texts, beside = texts["text"], texts.get("text_b")
     limit = replace(limit, long_texts="windows", stride=limit.stride or limit.max_length // _OVERLAP)
-    spaced = [apart(text, spans_of(text, limit.unit)) for text in texts]
+    spaced = [apart(text, spans_of(text, limit.unit)) for text in own_texts]
     before = BETWEEN if beside is not None and joins_pairs(tokenizer) else ""
     encoding = tokenizer(
         *([] if beside is None else [list(beside)]),
@@ -68,7 +54,7 @@ def with_units(
         return_offsets_mapping=True,
         verbose=False,
     )
-    rows: dict[str, list[Any]] = {name: [] for name in schema.names}
+    rows: dict[str, list[Any]] = {name: [] for name in names}
     for row, (_, spans) in enumerate(spaced):
         sequences = encoding.sequence_ids(row)
         own = np.flatnonzero([one == (beside is not None) for one in sequences])
@@ -82,7 +68,7 @@ def with_units(
             rows[name].append(values)
         rows[WINDOWS].append(list(map(len, inputs)))
         rows["length"].append(len(places))
-    return pa.record_batch([pa.array(rows[field.name], field.type) for field in schema], schema=schema)
+    return rows
 
 
 def _inputs(sequences: Sequence[int | None], own: np.ndarray, limit: TextLimit) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tutti.tasks.kinds.probabilities import log_probabilities
+from tutti.tasks.kinds.probabilities import log_probabilities, softmax
 from tutti.tasks.kinds.protocol import Kind
 
 _BINS = 15  # of confidence
@@ -19,12 +19,9 @@ def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     The order of the classes stays. Temperature 1 returns the input unchanged; otherwise the result is float64, since
     in float32 many confident rows would have a confidence of exactly 1.
     """
-    from scipy.special import softmax  # slow to import
-
     if temperature == 1:
         return probabilities
-    exact: np.ndarray = softmax(log_probabilities(probabilities.astype(np.float64)) / temperature, axis=1)
-    return exact
+    return softmax(log_probabilities(probabilities.astype(np.float64)) / temperature)
 
 
 def known_units(kind: Kind, outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

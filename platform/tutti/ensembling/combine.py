@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -23,3 +25,8 @@ def average(votes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         np.multiply(votes[member], weights[member], out=vote)
         total += vote
     return total.astype(np.float32)
+
+
+def mean_of(outputs: Sequence[np.ndarray]) -> np.ndarray:
+    """The plain mean of several members' outputs, each ``(rows, ...)``, in float32."""
+    return np.stack(outputs).mean(axis=0, dtype=np.float64).astype(np.float32)

@@ -10,13 +10,13 @@ from operator import itemgetter
 
 import numpy as np
 
-from tutti.ensembling.calibrate import fit_temperature, known_units, tempered
-from tutti.ensembling.methods.protocol import Combiner, Method
+from tutti.ensembling.calibrate import fit_temperature, known_units
+from tutti.ensembling.fitted import Fitted, combined_by
+from tutti.ensembling.methods.protocol import Method
 from tutti.ensembling.methods.registry import compared, method_of
 from tutti.ensembling.nested import MIN_TEXTS, Judged, Split, judge, on_label_scale, repeats_for, splits
 from tutti.ensembling.pseudo import opinion
 from tutti.ensembling.select import Selection
-from tutti.tasks.kinds.choice import possible
 from tutti.tasks.kinds.protocol import Kind, Tuner
 from tutti.tasks.scorer import Scorer
 
@@ -93,47 +93,26 @@ class Ballot:
 
 
 @dataclass(frozen=True, eq=False)
-class Ensemble:
+class Ensemble(Fitted):
     """A fitted procedure.
 
     Attributes:
         voters: ``(voters,)`` indices of the candidates that vote, best first.
         method: name of the method.
-        decision: parameters of ``Kind.decide``, or none.
-        temperature: of the combined probabilities; 1 for kinds without.
         score: whose kind decides.
     """
 
     voters: np.ndarray
     method: str
-    combiner: Combiner
-    decision: np.ndarray | None
-    temperature: float
     score: Scorer
-
-    def combine(self, votes: np.ndarray) -> np.ndarray:
-        """Outputs, before temperature scaling, from voters' votes."""
-        return combined_by(self.combiner, votes, self.score.kind)
-
-    def decide(self, combined: np.ndarray) -> np.ndarray:
-        """The decisions of combined outputs."""
-        return self.score.kind.decide(combined, self.decision)
 
     def label(self, combined: np.ndarray) -> np.ndarray:
         """Decisions as pseudo-labels have them: the likeliest class whatever its offset, labels at their thresholds."""
-        return self.score.kind.decide(combined, self.decision if self.score.tuner else None)
+        return self.kind.decide(combined, self.decision if self.score.tuner else None)
 
     def judged(self, combined: np.ndarray) -> np.ndarray:
         """What is scored of combined outputs: decisions, or the outputs at the temperature."""
         return self.decide(combined) if self.score.decides else self.calibrated(combined)
-
-    def calibrated(self, combined: np.ndarray) -> np.ndarray:
-        """Combined probabilities at the fitted temperature, as ``tempered`` returns them; other outputs unchanged."""
-        if self.temperature == 1:
-            return combined
-        kind = self.score.kind
-        exact = kind.from_distributions(tempered(kind.distributions(combined), self.temperature), len(combined))
-        return possible(exact, combined[None]) if kind.exchangeable else exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +160,8 @@ class Procedure:
                 decision = self.tune(combined[first], labels[first])
             if kind.probabilistic:
                 temperature = fit_temperature(*known_units(kind, combined[first], labels[first]), own=kind.exchangeable)
-        return Ensemble(voters, method, rule.fit(votes, labels), decision, temperature, ballot.score)
+        combiner = rule.fit(votes, labels)
+        return Ensemble(kind, combiner, decision, temperature, voters, method, ballot.score)
 
     def _standing_on(self, ballot: Ballot, rows: np.ndarray) -> np.ndarray:
         """The standing without the held-out rows, and without the rows of other tasks that have their texts."""
@@ -229,12 +209,6 @@ class Procedure:
             if best == 0:  # most often so, which saves the other foldings
                 break
         return *options[best], in_first_folding[best % len(self.methods)]
-
-
-def combined_by(combiner: Combiner, votes: np.ndarray, kind: Kind) -> np.ndarray:
-    """Combined votes ``(members, rows, ...)``, without what no row has."""
-    combined = combiner.combine(votes)
-    return possible(combined, votes).astype(combined.dtype) if kind.exchangeable else combined
 
 
 def _cross_fitted(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tutti.config.recipe import PseudoLabels
 from tutti.tasks.kinds.protocol import Kind
+
+if TYPE_CHECKING:
+    from tutti.config.recipe import PseudoLabels
 
 _ROUNDING = 1e-6  # a few float32 steps near 1: the mean of members at 0.99 counts as 0.99
 

@@ -109,6 +109,6 @@ def _lightgbm() -> Any:
     try:
         import lightgbm
     except ImportError as error:
-        remedy = "install it with `pip install lightgbm`, or use `boosting`, which is of the same sort"
+        remedy = "install it with `pip install 'tutti[second]'`, or use `boosting`, which is of the same sort"
         raise ConfigError(Fault("the model lightgbm", "have its package installed", "none", remedy)) from error
     return lightgbm

@@ -9,17 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from transformers import BitsAndBytesConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from tutti.config.training import TrainingOptions
 from tutti.errors import Fault, TrialError, nearest
 from tutti.files import sha256_of
 from tutti.modeling.layers import encoder_layers
+
+if TYPE_CHECKING:
+    from tutti.config.training import TrainingOptions
 
 INSTALL = "install it with: pip install 'bitsandbytes>=0.50'"
 _MATRICES = (".lora_A.", ".lora_B.", ".lora_magnitude_vector.")

@@ -5,14 +5,19 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+import optuna
 from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
 from sqlalchemy.exc import InterfaceError, OperationalError, PendingRollbackError
 
 from tutti.errors import StorageError
+from tutti.search.database import delete_draw
+from tutti.search.grid import PROPOSED
+from tutti.search.warm_start import is_older
 
 _AWAY = ("08", "57P")  # classes of PostgreSQL's codes: of the connection, and of a server that is stopped or started
 _AGAIN_SECONDS = 1.0  # between two attempts to reach it
@@ -72,3 +77,18 @@ def patiently(method: Callable[Concatenate[Store, P], T]) -> Callable[Concatenat
                 time.sleep(min(_AGAIN_SECONDS, self.patience))
 
     return call
+
+
+def half_asked(study: optuna.Study, storage: RDBStorage, asked: Collection[int]) -> optuna.Trial | None:
+    """The trial without parameters that was begun as the server went away; None if there is none.
+
+    Args:
+        asked: the numbers of the trials that have their parameters.
+    """
+    last = next(iter(study.get_trials(deepcopy=False)[-1:]), None)
+    if last is None or last.state is not optuna.trial.TrialState.RUNNING or is_older(last):
+        return None
+    if last.number in asked or PROPOSED in last.user_attrs:
+        return None
+    delete_draw(storage, last._trial_id)
+    return optuna.Trial(study, last._trial_id)

@@ -22,7 +22,7 @@ from tutti.records import TrialRecord, TrialState
 from tutti.search import checks, database
 from tutti.search.grid import PROPOSED, Grid, Point, enqueue
 from tutti.search.objectives import DIRECTIONS, objective_values
-from tutti.search.patience import patiently
+from tutti.search.patience import half_asked, patiently
 from tutti.search.samplers import first_generation, make_sampler
 from tutti.search.space import distributions, draw
 from tutti.search.trial_attributes import (
@@ -178,14 +178,14 @@ class StudyStore:
         database.close(self._storage)
 
     def disconnect(self) -> None:
-        """Gives up the session with the database, which a broken connection leaves in a transaction that has failed."""
+        """Gives up the session, which a broken connection leaves in a transaction that has failed."""
         self._storage.remove_session()
 
     @patiently
     def ask(self) -> Proposal:
         """Starts a new trial, which is running until ``finish``."""
         with self._faults():
-            trial = self._half_asked()
+            trial = half_asked(self._study, self._storage, self._asked) if self.patience else None
             if trial is None:
                 if self._grid and (point := self._grid.next(self._own_trials())) is not None:
                     self._study.enqueue_trial(point)
@@ -322,23 +322,9 @@ class StudyStore:
 
     @patiently
     def record(self, key: str) -> TrialRecord:
-        """The record of one trial.
-
-        Raises:
-            StudyError: where the study has no such trial.
-        """
+        """The record of one trial. Raises StudyError where the study has no such trial."""
         _, trial = self._trial(key)
         return record(trial, trial.number - self._older_count)
-
-    def _half_asked(self) -> optuna.Trial | None:
-        """The trial without parameters that was begun as the database's server went away; None if there is none."""
-        last = next(iter(self._study.get_trials(deepcopy=False)[-1:]), None) if self.patience else None
-        if last is None or last.state is not optuna.trial.TrialState.RUNNING or is_older(last):
-            return None
-        if last.number in self._asked or PROPOSED in last.user_attrs:
-            return None
-        database.delete_draw(self._storage, last._trial_id)
-        return optuna.Trial(self._study, last._trial_id)
 
     def _own_trials(self) -> list[FrozenTrial]:
         """The trials by number, without those of older studies, which come before all others."""

@@ -21,7 +21,7 @@ from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.hub import Hub
 from tutti.tasks.layouts.instructions import Instructions
-from tutti.tasks.layouts.packed import unpacked_name
+from tutti.tasks.layouts.packed import declare_encoding, unpacked_name
 from tutti.tasks.layouts.protocol import FileLayout, Layout
 from tutti.tasks.layouts.soft import SoftLabels
 from tutti.tasks.layouts.table import SUFFIXES, Table, column_names
@@ -87,6 +87,7 @@ class TaskSpec:
         weight: of its score in the study's.
         order: of its classes, from low to high, where the study file gives it.
         generation: as of ``Task``.
+        encoding: of text files that are not UTF-8; None where all are.
         max_rows: most rows of every part; None for all.
         max_train_samples, max_eval_samples: most rows of ``train``, and validation rows; None for all.
         report_sets: by name, further files of questions, and the layouts that read them.
@@ -111,6 +112,7 @@ class TaskSpec:
     order: tuple[str, ...] = ()
     generation: Generation | None = None
     report_sets: Mapping[str, tuple[str, Layout]] = field(default_factory=dict)
+    encoding: str | None = None
     max_rows: int | None = None
     max_train_samples: int | None = None
     max_eval_samples: int | None = None
@@ -163,6 +165,9 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         group=None if group in TEXTS else group,
         fold=split.fold_column if split else None,
     )
+    given = [*config.files().values(), *(str(extra.path) for extra in config.extra_train)]
+    given += [str(config.sample)] if config.sample else []
+    declare_encoding(given, config.encoding)
     layout, extra_layout, pair = _layouts(name, config, table)
     kind = KINDS[config.kind]
     soft = SoftLabels(pair, kind.exclusive, kind.exchangeable)
@@ -186,6 +191,7 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         group=group if group in TEXTS else None,
         order=config.ordered if isinstance(config.ordered, tuple) else (),
         generation=_generation(config) if KINDS[config.kind].generative else None,
+        encoding=config.encoding,
         max_rows=config.max_rows,
         max_train_samples=config.max_train_samples,
         max_eval_samples=config.max_eval_samples,
@@ -321,6 +327,8 @@ def new_rows_layout(spec: TaskSpec, file: Path) -> FileLayout:
     Raises:
         TaskFileError: where the file cannot be read.
     """
+    if spec.encoding:
+        declare_encoding([str(file)], spec.encoding)
     match spec.layout:
         case Table():
             return spec.layout.with_ids(str(file))

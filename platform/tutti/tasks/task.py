@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from os.path import normpath, relpath
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tutti.config.columns import AnswerForm
 from tutti.config.metric_facts import FACTS, Needs
-from tutti.config.study import OwnMetric
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
+
+if TYPE_CHECKING:
+    from tutti.config.columns import AnswerForm
+    from tutti.config.study import OwnMetric
 
 VOTED = "rouge_l"
 """The metric by which texts vote where the study file names none of texts."""
@@ -108,6 +110,8 @@ class Task:
         """The inverse of ``to_dict``, from JSON too, which has lists for tuples."""
         metric = values["own_metric"]
         if metric:
+            from tutti.config.study import OwnMetric  # not for a bundle, which has no metric
+
             metric = OwnMetric(**{**metric, "file": Path(normpath(folder.absolute() / metric["file"]))})
         listed = {"names": tuple(values["names"]), "report": tuple(values["report"])}
         generation = values["generation"] and Generation(**values["generation"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from tutti.errors import Fault, TrackingError
 from tutti.tracking.links import run_page
@@ -46,6 +48,23 @@ class StudyRun:
         page = f"{run_page(self._experiment, self._run_id)}/artifacts/{file}"
         with store_faults(self._uri):
             self._client.set_tag(self._run_id, "mlflow.note.content", f"[{what}]({page})")
+
+    def register(self, folder: Path, name: str, *, alias: str | None) -> str:
+        """Uploads an MLflow model to the folder ``bundles/NAME`` and registers it; returns its address.
+
+        Args:
+            alias: that its version gets, such as ``champion``; another version loses it.
+        """
+        with store_faults(self._uri):
+            place = f"bundles/{name}"
+            self._client.log_artifacts(self._run_id, str(folder), place)
+            with suppress(MlflowException):  # which it already has
+                self._client.create_registered_model(name)
+            source = f"{self._client.get_run(self._run_id).info.artifact_uri}/{place}"
+            version = self._client.create_model_version(name, source, run_id=self._run_id).version
+            if alias:
+                self._client.set_registered_model_alias(name, alias, version)
+            return f"models:/{name}@{alias}" if alias else f"models:/{name}/{version}"
 
     def log_metrics(self, metrics: Mapping[str, float], *, step: int) -> None:
         with store_faults(self._uri):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,14 +10,16 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerBase
 
 from tutti.data.batches import TokenRows
-from tutti.data.encode import EncodedPart
+from tutti.data.flat_rows import FlatRows
 from tutti.data.packing import Packing
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.kinds.protocol import Kind
-from tutti.training.generate import generate
 from tutti.training.machine.gpu import without_asking_for_padding
 from tutti.training.machine.ranks import summed
 from tutti.training.machine.sharding import is_sharded, reshard
+
+if TYPE_CHECKING:
+    from tutti.data.encode import EncodedPart
 
 _WRITTEN_TOKENS = 16  # of a batch that is written, for each of one that is read: most steps read one token of a row
 
@@ -49,7 +51,7 @@ def answers(model: MultiTaskModel, part: EncodedPart, **options: Any) -> np.ndar
 
 
 def predict(
-    model: MultiTaskModel, part: EncodedPart, *, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any
+    model: MultiTaskModel, part: FlatRows, *, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any
 ) -> np.ndarray:
     """The outputs of the task's kind, float32, as of ``_predict``; of pairs with a swapped order the mean of both.
 
@@ -57,7 +59,11 @@ def predict(
         tokenizer: of tasks of texts, whose outputs are written by it.
     """
     if model.tasks[options["task"]].kind.generative:
+        from tutti.data.encode import EncodedPart
+        from tutti.training.generate import generate  # not for a bundle, which writes no texts
+
         assert tokenizer is not None
+        assert isinstance(part, EncodedPart)
         kept: dict[str, Any] = {name: options[name] for name in ("task", "device", "rank", "world") if name in options}
         if options.get("max_tokens"):  # halved where memory does not hold as many
             kept["max_tokens"] = min(_WRITTEN_TOKENS * options["max_tokens"], 2**14)
@@ -70,7 +76,7 @@ def predict(
 @torch.no_grad()
 def _predict(
     model: MultiTaskModel,
-    part: EncodedPart,
+    part: FlatRows,
     *,
     task: str,
     batch_size: int,
@@ -106,7 +112,7 @@ def _predict(
         packing = Packing.of(row_lengths, rows=batch_size, max_tokens=max_tokens, multiple=multiple)
         batches = [rows for rows in packing.divide(np.random.default_rng(0)) if len(rows)]
     else:
-        batches = _batches(order, lengths, batch_size, max_tokens, windows=part.windows)
+        batches = batches_of(order, lengths, batch_size, max_tokens, windows=part.windows)
     own_rows, own_outputs = [], []  # concatenated after the loop, so that batches are queued on a GPU without waiting
     for start in range(0, len(batches), world):
         rows = batches[start + rank] if start + rank < len(batches) else order[:0]
@@ -133,7 +139,7 @@ def _predict(
     reshard(model)
     width = len(choices) if choices is not None else 2 if generative else outputs_of
     units = (part.most_units,) if sequential else ()
-    outputs = torch.zeros(len(part.ids), *units, width, device=device)
+    outputs = torch.zeros(len(part.lengths), *units, width, device=device)
     if any(map(len, own_rows)):
         raw = torch.cat([each for each, rows in zip(own_outputs, own_rows, strict=True) if len(rows)])
         as_is = choices is not None or sequential
@@ -158,7 +164,7 @@ def _copy_to(device: torch.device, values: torch.Tensor) -> torch.Tensor:
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
-def _batches(
+def batches_of(
     order: np.ndarray, lengths: np.ndarray, rows: int, max_tokens: int | None, *, windows: np.ndarray | None
 ) -> list[np.ndarray]:
     """Cuts ``order``, row indices sorted from longest to shortest, into batches."""

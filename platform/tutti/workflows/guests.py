@@ -61,6 +61,7 @@ def import_predictions(
     from tutti.bank.exchange import read_outputs
     from tutti.workflows.predict import task_named
 
+    _check_name(name)
     study = study.stored
     own = task_named(study, task)
     files = {"validation": Path(validation)}
@@ -76,7 +77,7 @@ def import_predictions(
         except TaskFileError as error:
             faults += error.faults
     if faults:
-        raise TaskFileError(*faults)
+        raise TaskFileError(*dict.fromkeys(faults))
     hashes = {part: sha256_of(file) for part, file in files.items()}
     source = ", ".join(f"{file.name} ({hashes[part][:12]})" for part, file in files.items())
     parameters = {f"{part}_sha256": digest for part, digest in hashes.items()}
@@ -106,9 +107,7 @@ def put_guest(
     from tutti.tasks.predictions import Predictions
     from tutti.tasks.scorer import Scorer
 
-    if not is_plain(name) or _TRIAL.fullmatch(name):
-        rule, remedy = "be a plain name that no trial may have", "name the guest otherwise, such as lgbm"
-        raise StudyError(Fault("--name", rule, repr(name), remedy))
+    _check_name(name)
     prepared, bank = study.prepared, study.bank
     known = {record.key: record for record in bank.records()}
     labels = prepared.labels(task.name, "validation")
@@ -166,6 +165,12 @@ def export_predictions(study: StudyBase, key: str, out: Path | str, *, task: str
         written.append(out / f"{part}.csv")
         write_whole(written[-1], to_csv(study.bank.predictions(key, own.name, part), own))
     return tuple(written)
+
+
+def _check_name(name: str) -> None:
+    if not is_plain(name) or _TRIAL.fullmatch(name):
+        rule, remedy = "be a plain name that no trial may have", "name the guest otherwise, such as lgbm"
+        raise StudyError(Fault("--name", rule, repr(name), remedy))
 
 
 def _check_parts(study: StudyBase, task: Task, files: Mapping[str, Path]) -> None:

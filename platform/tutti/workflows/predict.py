@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from tutti.config.recipe import Recipe
     from tutti.config.study import StudyConfig
+    from tutti.ensembling.task_vote import TaskVote
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.inference import Slots
-    from tutti.outputs.submission.predictions import Shards, TaskVote
+    from tutti.outputs.election.members import Elected
+    from tutti.outputs.submission.predictions import Shards
     from tutti.tasks.build import TaskSpec
     from tutti.tasks.layouts.protocol import FileLayout
     from tutti.tasks.task import Task
@@ -40,6 +42,7 @@ class Predictors:
         description: in words, for the console.
         manifest: what the result depends on besides the checkpoints and the rows, for the shards' manifest.
         training: training keys, in which a study with a member rules out a precision.
+        elected: the ensemble; None of a single checkpoint.
     """
 
     description: str
@@ -47,6 +50,7 @@ class Predictors:
     vote: TaskVote
     manifest: dict[str, Any]
     training: Mapping[str, Any]
+    elected: Elected | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def predict(
     Example:
         >>> study.predict("new.tsv", "predictions.csv", task="CoLA", recipe="baseline")
     """
-    from tutti.orchestration.after.inference import SHARD
+    from tutti.data.flat_rows import SHARD
     from tutti.outputs.submission.predictions import Shards, check_out
     from tutti.tasks.build import numbering_note
 
@@ -128,7 +132,7 @@ def predict(
     if note := numbering_note(new_rows.layout, str(file)):
         console.print(note)
     if checkpoint:
-        predictors = _single_checkpoint(study, own, Path(checkpoint))
+        predictors = single_checkpoint(study, own, Path(checkpoint))
     else:
         name, chosen = chosen_recipe(study, recipe)
         studies = voting_studies(study, members=chosen.members, others=others)
@@ -157,7 +161,8 @@ def _run(study: StudyBase, new_rows: Input, predictors: Predictors, shards: Shar
     """Predicts all shards but those that are done."""
     from rich.progress import Progress
 
-    from tutti.orchestration.after.inference import SHARD, predict_shards
+    from tutti.data.flat_rows import SHARD
+    from tutti.orchestration.after.inference import predict_shards
 
     jobs = (shards.count - len(done)) * len(predictors.checkpoints)
     with (
@@ -228,7 +233,7 @@ def read_input(config: StudyConfig, task: Task, file: Path) -> Input:
     Raises:
         TaskFileError: if the file cannot be read in its layout.
     """
-    from tutti.orchestration.after.inference import SHARD
+    from tutti.data.flat_rows import SHARD
     from tutti.tasks.build import new_rows_layout, sample_ids_of, task_spec
     from tutti.tasks.layouts.candidates import from_json
 
@@ -251,26 +256,29 @@ def chosen_members(
     recipe: Recipe,
     only: tuple[str, Collection[str]] | None = None,
     *,
+    among: Mapping[str, Collection[str]] | None = None,
     refit: bool = False,
 ) -> Predictors:
     """The checkpoints of the ensemble's members, except members whose vote has no weight.
 
     Args:
         only: a study and the keys of its trials, which alone are taken if they are members, of whatever weight.
+        among: the trials that may be members, as ``only`` of ``electorate_of``.
         refit: whether members are those that ``refit`` trained on all rows.
 
     Raises:
         StudyError: if the banks lack what the election needs, or a member's weights are missing.
     """
     from tutti.data.clean import CLEANED_BY
+    from tutti.ensembling.task_vote import TaskVote
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import refit_weights, weights_of
     from tutti.outputs.election.members import elect
-    from tutti.outputs.submission.predictions import TaskVote, needed_voters
     from tutti.training.machine.precision import ruled_out
 
-    bank, rule, first = electorate_of(studies, members=recipe.members), rule_of(recipe), next(iter(studies.values()))
+    bank, rule = electorate_of(studies, members=recipe.members, only=among), rule_of(recipe)
+    first = next(iter(studies.values()))
     election = elect(
         study=first.config.study,
         bank=bank,
@@ -284,7 +292,7 @@ def chosen_members(
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []
     training: dict[str, Any] = {}
-    voting = needed_voters(elected.ensemble)
+    voting = elected.ensemble.needed
     if only:
         located = [bank.locate(member.key) for member in elected.members]
         voting = [place for place, (owner, key) in enumerate(located) if owner == only[0] and key in only[1]]
@@ -311,16 +319,17 @@ def chosen_members(
     manifest = {"rule": rule.model_dump(), "ballot": ballot, "members": [member.key for member in elected.members]}
     listed = ", ".join(elected.members[place].key for place in voting)
     description = f"recipe {name}: {counted(len(groups), 'trial')} ({listed})"
-    return Predictors(description, checkpoints, vote, manifest, training)
+    return Predictors(description, checkpoints, vote, manifest, training, elected)
 
 
-def _single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predictors:
+def single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predictors:
+    """One checkpoint alone; raises StudyError if it does not exist, or does not predict the task."""
     import numpy as np
 
+    from tutti.ensembling.task_vote import TaskVote
     from tutti.modeling.checkpoint import METADATA, read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import check_predicts
-    from tutti.outputs.submission.predictions import TaskVote
 
     checkpoint, config, folder = checkpoint.absolute(), study.config, study.folder
     example = folder.trial("t0000").fold(0) if config.split.folds else folder.trial("t0000")
@@ -356,7 +365,7 @@ class FramePredictor:
         """``Vote.predict``. The rows are read like those of a Parquet file, so that its layout applies to them."""
         from pandas import concat
 
-        from tutti.orchestration.after.inference import SHARD
+        from tutti.data.flat_rows import SHARD
 
         with TemporaryDirectory() as folder:
             file = Path(folder, "rows.parquet")

@@ -126,8 +126,8 @@ def _numbers(spec: TaskSpec, part: str, ids: Sequence[str], names: Sequence[str]
 
 def _of_file(layout: Table, file: str, names: Sequence[str], *, labelled: bool) -> tuple[list[str], np.ndarray]:
     """The ids of a table, and columns of numbers ``(rows, columns)``."""
-    from tutti.tasks.layouts.ids import id_text
-    from tutti.tasks.layouts.reading import cell_text, own_ids
+    from tutti.tasks.layouts.cells import cell_text, id_text
+    from tutti.tasks.layouts.reading import own_ids
     from tutti.tasks.layouts.table import table_blocks
     from tutti.tasks.number_text import parse_number
 

@@ -13,6 +13,7 @@ from tutti.config.folder import StudyFolder, find_study
 from tutti.config.load import parse_study
 from tutti.errors import Fault, StudyError
 from tutti.workflows import doctor as _doctor
+from tutti.workflows import export as _export
 from tutti.workflows import guests as _guests
 from tutti.workflows import predict as _predict
 from tutti.workflows import predict_sets as _predict_sets
@@ -162,6 +163,7 @@ class Study(StudyBase):
     predict_tests = _predict_sets.predict_tests
     fill_bank = _predict_sets.fill_bank
     soup = _soup.soup
+    export = _export.export
     refit = _refit
     report = _report.report
     round = run_rounds

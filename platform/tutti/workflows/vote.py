@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tutti.outputs.election.members import Member, Rule
     from tutti.outputs.submission.submission import Formats, TestIds
     from tutti.tasks.build import TaskSpec
+    from tutti.workflows.export import Exported
     from tutti.workflows.predict import FramePredictor
 
 
@@ -152,6 +153,17 @@ class Vote:
         table = self.predict(rows, chosen.name)
         return table[[f"p_{name}" for name in chosen.names]].to_numpy(dtype=np.float32)
 
+    def export(self, out: Path | str, task: str | None = None, **options: Any) -> Exported:
+        """Writes the vote as a folder that predicts by itself; see ``Study.export`` for options and errors.
+
+        Example:
+            >>> vote.export("bundle", members=3)
+        """
+        from tutti.workflows.export import export
+
+        others = [str(study.folder.path) for study in self._studies.values() if study is not self._study]
+        return export(self._study, out, task=task, recipe=(self._name, self._recipe), others=others, **options)
+
     @cached_property
     def _predictors(self) -> dict[str, FramePredictor]:
         return {}
@@ -239,8 +251,10 @@ def _tagged(config: StudyConfig, prepared: Prepared) -> dict[str, dict[str, Tagg
 
 
 def tagging(spec: TaskSpec, file: str = "") -> Tagging | None:
-    """What writes a file of a task of tags with tags, as its training file is written; None for other tasks."""
-    if not isinstance(spec.layout, Tagged):
+    """What writes a file of a task of tags with tags, as its training file is written; None for other tasks, and for a
+    trial run, which has some of the file's rows alone.
+    """
+    if not isinstance(spec.layout, Tagged) or spec.max_rows:
         return None
     return partial(partial(spec.layout.tagged, like=spec.sources["train"]), file)
 

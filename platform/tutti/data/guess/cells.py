@@ -10,8 +10,8 @@ from typing import Any
 
 from tutti.config.study import TEXTS
 from tutti.data.guess.files import suffix_of
+from tutti.tasks.layouts.cells import cell_text
 from tutti.tasks.layouts.delimited import cells_of, separator_of
-from tutti.tasks.layouts.reading import cell_text
 from tutti.tasks.layouts.table import column_names, table_blocks
 from tutti.tasks.layouts.tabs import lines_of
 from tutti.tasks.number_text import NUMBER

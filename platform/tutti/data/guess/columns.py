@@ -26,6 +26,7 @@ from tutti.data.guess.files import LINES, HandedOut, suffix_of
 from tutti.data.guess.labels import Labels, labels_of
 from tutti.errors import ConfigError, Fault, TaskFileError
 from tutti.tasks.layouts.ids import is_id_name
+from tutti.tasks.layouts.packed import declare_encoding, encoding_of
 from tutti.tasks.layouts.tagged import LABELS as TAGS
 from tutti.tasks.layouts.tagged import TEXTS as TOKENS
 
@@ -85,6 +86,7 @@ def guess(files: HandedOut, *, metric: str | None = None) -> Guess:
     """
     assert files.train is not None
     suffix = suffix_of(files.train)
+    encoding = _encoding(files)
     glue = GLUE_NAMES.get(files.name.casefold())
     if glue and suffix == ".tsv":
         found = _of_glue(files, glue)
@@ -94,7 +96,18 @@ def guess(files: HandedOut, *, metric: str | None = None) -> Guess:
         found = _without_header(files)
     else:
         found = _of_table(files)
+    if encoding:
+        found.keys["encoding"], found.why["encoding"] = encoding, "its files are not UTF-8"
     return _with_metric(found, metric, files)
+
+
+def _encoding(files: HandedOut) -> str | None:
+    """The encoding of the task's text files that are not UTF-8."""
+    given = [files.train, files.validation, files.unlabeled, files.sample, *files.tests.values()]
+    names = [str(file) for file in given if file and suffix_of(file) not in (".parquet", ".xlsx")]
+    found = [encoding for name in names if (encoding := encoding_of(name))]
+    declare_encoding(names, found[0] if found else None)
+    return found[0] if found else None
 
 
 def _of_glue(files: HandedOut, glue: str) -> Guess:

@@ -18,12 +18,14 @@ class HardVote:
 
     kind: Kind
 
-    def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Majority:
-        return _Majority(self.kind, np.full(len(votes), 1 / len(votes)))
+    def fit(self, votes: np.ndarray, labels: np.ndarray) -> Majority:
+        return Majority(self.kind, np.full(len(votes), 1 / len(votes)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Majority:
+class Majority:
+    """The shares of votes, with the mean of probabilities as tie-breaker."""
+
     kind: Kind
     weights: np.ndarray
 

@@ -30,37 +30,46 @@ class RankAverage:
 
     kind: Kind
 
-    def fit(self, votes: np.ndarray, labels: np.ndarray) -> _Ranks | _ColumnRanks:
+    def fit(self, votes: np.ndarray, labels: np.ndarray) -> Ranks | ColumnRanks:
         members, rows = votes.shape[:2]
         weights = np.full(members, 1 / members)
         if self.kind.exclusive or self.kind.sequential or not rows:
-            return _Ranks(weights)
+            return Ranks(weights)
         joined, labelled = self.kind.comparative, not (self.kind.probabilistic or self.kind.comparative)
         by_column = np.sort(votes.reshape(members, -1, 1) if joined else votes.reshape(members, rows, -1), axis=1)
         of_ranks = by_column.mean(axis=0) if not labelled else np.sort(labels.reshape(rows, -1), axis=0)
         known = [column[~np.isnan(column)] for column in of_ranks.astype(np.float64).T]
-        return _ColumnRanks(weights, by_column, known)
+        return ColumnRanks(weights, by_column, known)
 
 
 @dataclass(frozen=True, eq=False)
-class _Ranks:
+class Ranks:
+    """The mean rank of each alternative among a row's."""
+
     weights: np.ndarray
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
-        from scipy.stats import rankdata
-
         classes = votes.shape[-1]
         total = np.zeros(votes.shape[1:])
         for vote in votes:
-            total += rankdata(vote, axis=-1) - 1  # ranks from 0
+            total += _ranks(vote)
         row_sum = len(votes) * classes * (classes - 1) / 2
         ranks = total / row_sum if row_sum else total + 1 / len(votes)
         tie = min(_TIE, 0.25 / max(row_sum, 1))  # too small to change an order by ranks, which differ by half a rank
         return ((1 - tie) * ranks + tie * average(votes, self.weights)).astype(np.float32)
 
 
+def _ranks(vote: np.ndarray) -> np.ndarray:
+    """Ranks from 0 along the last axis, equal values with their mean; NaN for rows of NaN."""
+    ranks = np.empty(vote.shape)
+    for place in range(vote.shape[-1]):
+        own = vote[..., place, None]
+        ranks[..., place] = (vote < own).sum(axis=-1) + ((vote == own).sum(axis=-1) - 1) / 2
+    return np.where(np.isnan(vote), np.nan, ranks)
+
+
 @dataclass(frozen=True, eq=False)
-class _ColumnRanks:
+class ColumnRanks:
     """``fitted`` ``(members, fitted rows, columns)`` outputs and, by column, what ranks stand for, sorted ascending."""
 
     weights: np.ndarray

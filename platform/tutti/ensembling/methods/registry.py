@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tutti.ensembling.combine import mean_of
 from tutti.ensembling.methods.consensus import Consensus, Majority
 from tutti.ensembling.methods.greedy import Greedy
 from tutti.ensembling.methods.hard import HardVote
@@ -76,7 +77,7 @@ def plain_vote(task: Task, votes: np.ndarray) -> np.ndarray:
         ``(rows, ...)`` float32, or texts.
     """
     if not task.kind.generative:
-        return votes.mean(axis=0, dtype=np.float64).astype(np.float32)
+        return mean_of(list(votes))
     return Consensus(Scorer.of(task.as_voted)).fit(votes, votes[0]).combine(votes)
 
 

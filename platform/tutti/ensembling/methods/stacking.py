@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tutti.ensembling.methods.protocol import Weighted
-from tutti.tasks.kinds.probabilities import log_probabilities
+from tutti.tasks.kinds.probabilities import log_probabilities, softmax
 from tutti.tasks.kinds.protocol import Kind
 
 _SCALES = (0.05, 50.0)  # bounds of the inverse temperature that weights are fitted at
@@ -39,14 +39,14 @@ class Stacking:
     kind: Kind
     penalty: float = 10.0
 
-    def fit(self, votes: np.ndarray, labels: np.ndarray) -> _LogPool | Weighted:
+    def fit(self, votes: np.ndarray, labels: np.ndarray) -> LogPool | Weighted:
         strength = self.penalty * len(votes)
         if self.kind.probabilistic or self.kind.comparative:
             truths = self.kind.truths(labels)
             known = np.flatnonzero(truths >= 0)
             logs = log_probabilities(self.kind.distributions(votes))
             fitted = _pool_weights(logs[:, known], truths[known], strength)
-            return Weighted(fitted) if self.kind.comparative else _LogPool(self.kind, fitted)
+            return Weighted(fitted) if self.kind.comparative else LogPool(self.kind, fitted)
         weights = np.full(len(votes), 1 / len(votes))
         if len(votes) > 1 and len(labels):
             weights += _ridge(votes.astype(np.float64), labels.astype(np.float64), strength)
@@ -54,18 +54,17 @@ class Stacking:
 
 
 @dataclass(frozen=True, eq=False)
-class _LogPool:
+class LogPool:
+    """The weighted geometric mean of probabilities."""
+
     kind: Kind
     weights: np.ndarray
 
     def combine(self, votes: np.ndarray) -> np.ndarray:
-        from scipy.special import softmax  # slow to import
-
-        logs = sum(
-            weight * log_probabilities(self.kind.distributions(vote))
-            for weight, vote in zip(self.weights, votes, strict=True)
-        )
-        return self.kind.from_distributions(softmax(logs, axis=1), votes.shape[1]).astype(np.float32)
+        logs = np.zeros(self.kind.distributions(votes[0]).shape)
+        for weight, vote in zip(self.weights, votes, strict=True):
+            logs += weight * log_probabilities(self.kind.distributions(vote))
+        return self.kind.from_distributions(softmax(logs), votes.shape[1]).astype(np.float32)
 
 
 class _Block:
@@ -112,7 +111,6 @@ def _pool_weights(logs: np.ndarray, labels: np.ndarray, strength: float) -> np.n
         labels: ``(rows,)`` class indices.
     """
     from scipy.optimize import minimize  # slow to import
-    from scipy.special import softmax
 
     members, rows, classes = logs.shape
     length = max(_BLOCK // (members * classes), 1)
@@ -122,7 +120,7 @@ def _pool_weights(logs: np.ndarray, labels: np.ndarray, strength: float) -> np.n
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """The loss and its gradient by the weights' logits and the logarithm of the scale."""
-        weights, scale = softmax(parameters[:-1]), np.exp(parameters[-1])
+        weights, scale = softmax(parameters[None, :-1])[0], np.exp(parameters[-1])
         excess = weights - 1 / members
         log_likelihood, by_logs, by_scale = map(sum, zip(*(block(weights, scale) for block in blocks), strict=True))
         by_weight = scale * by_logs + 2 * strength * excess
@@ -131,7 +129,7 @@ def _pool_weights(logs: np.ndarray, labels: np.ndarray, strength: float) -> np.n
 
     bounds = [(None, None)] * members + [tuple(np.log(_SCALES))]
     fitted = minimize(loss, np.zeros(members + 1), jac=True, bounds=bounds, options={"ftol": 1e-12, "gtol": 1e-6})
-    return softmax(fitted.x[:-1])
+    return softmax(fitted.x[None, :-1])[0]
 
 
 def _ridge(votes: np.ndarray, labels: np.ndarray, alpha: float) -> np.ndarray:

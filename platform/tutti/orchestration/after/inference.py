@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tutti.config.study import Resources
+from tutti.data.flat_rows import MAX_TOKENS
+from tutti.data.flat_rows import SHARD as SHARD
 from tutti.errors import ClusterError, Fault, TrialError, TrialMemoryError, TuttiError, first_line
 from tutti.orchestration.after.encodings import Checkpoint, Encodings
 from tutti.orchestration.worker.cpus import private_cpus
@@ -24,11 +26,6 @@ if TYPE_CHECKING:
     from tutti.data.encode import EncodedPart
     from tutti.tasks.task import Task
 
-SHARD = 1024
-"""Rows that are tokenized, sorted by length, and predicted together. The same on every machine, so that the results do
-not depend on the number of workers."""
-
-MAX_TOKENS = {"cpu": 1024, "cuda": 32768}  # per batch, with padding: fits a core's caches, or occupies a GPU
 _WITHOUT_TRIAL_REMEDY = "take the trial out of the recipe with `members: {filter: }`, or name another --checkpoint"
 _JOBS_PER_WORKER = 2  # in flight, so that no worker is idle while the next shard is tokenized
 

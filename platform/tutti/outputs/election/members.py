@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Literal
@@ -296,6 +296,18 @@ def elect(
     notes = (*several_studies(records, tasks), *notes)
     counts = [len(each.members) for each in elected.values()]
     return Election(tuple(records[index] for index in ranking), elected, _in_words(rule, counts, tasks), notes)
+
+
+def score_of(elected: Elected, keys: Collection[str]) -> float:
+    """The score of an ensemble of some of the checkpoints alone, on the rows that chose it; higher is better."""
+    among = np.isin(elected.keys, list(keys))
+    procedure = replace(
+        elected.procedure,
+        standing=np.where(among, elected.procedure.standing, np.nan),
+        selection=Selection(),
+        others=tuple,
+    )
+    return replace(elected, ensemble=procedure.fit(elected.ballot)).score
 
 
 def votes(bank: Checkpoints, *, task: Task, part: str, elected: Elected) -> Votes:

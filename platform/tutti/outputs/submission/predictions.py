@@ -6,148 +6,22 @@ import csv
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from itertools import compress, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from tutti.ensembling.methods.protocol import InUnits, Weighted
-from tutti.ensembling.methods.registry import plain_vote
-from tutti.ensembling.procedure import Ensemble
-from tutti.ensembling.pseudo import opinion
 from tutti.errors import Fault, StorageError, StudyError, first_line
 from tutti.files import below_file_fault, resolved, storage_faults, strays, strays_of, whole_file, write_whole
-from tutti.tasks.layouts.candidates import from_json, spelled
-from tutti.tasks.layouts.tags import piece_of, spans_of_tags
-from tutti.tasks.units import spans_of
-
-if TYPE_CHECKING:
-    from tutti.tasks.task import Task
 
 SUFFIXES = (".csv", ".jsonl", ".json", ".parquet")
 _MANIFEST, _LOCK = "manifest.json", "lock"
 _SHARD = re.compile(r"\d{6,}\.parquet")
-
-
-@dataclass(frozen=True, eq=False)
-class TaskVote:
-    """Turns the predictions of checkpoints into the rows that are written.
-
-    Attributes:
-        groups: by member that has to predict, the indices of its checkpoints, one for each fold of its trial; the
-            member's prediction is their mean.
-        ensemble: how members are combined; none if a single checkpoint predicts.
-        decision: the parameters of a single checkpoint's decisions, as of ``Kind.decide``; none for most kinds.
-        calibrated: whether probabilities are written at the ensemble's temperature. Labels do not change.
-    """
-
-    task: Task
-    groups: Mapping[int, Sequence[int]]
-    ensemble: Ensemble | None = None
-    decision: np.ndarray | None = None
-    calibrated: bool = False
-
-    def of_members(self, predictions: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
-        """By member that has to predict, its outputs: of its checkpoint, or the vote of its folds, as the bank has it.
-
-        Args:
-            predictions: by checkpoint, its float32 outputs.
-        """
-        return {
-            member: predictions[indices[0]]
-            if len(indices) == 1
-            else plain_vote(self.task, np.stack([predictions[index] for index in indices]))
-            for member, indices in self.groups.items()
-        }
-
-    def table(
-        self,
-        ids: Sequence[str],
-        predictions: Sequence[np.ndarray],
-        choices: Iterable[str] | None = None,
-        texts: Sequence[str] = (),
-    ) -> pa.Table:
-        """Columns id, label or labels, confidence and ``p_NAME`` for each class or label; or id and the numbers; or id,
-        tags, entities and the confidence of the least certain tag; or id, text and agreement, the share of members who
-        write this very text.
-
-        Confidence is a class's own probability, and of several labels that of the least certain decision. A single
-        number is called ``value``, several are called as in the task.
-
-        Args:
-            predictions: by checkpoint, its float32 outputs.
-            texts: of rows with tags, of which entities are JSON lists of begin, end, type and text.
-            choices: the rows' candidates as JSON lists, where they have any; labels are then as those of training rows.
-        """
-        members = 1 if self.ensemble is None else len(self.ensemble.voters)
-        votes = np.zeros((members, *predictions[0].shape), dtype=predictions[0].dtype)
-        for member, outputs in self.of_members(predictions).items():
-            votes[member] = outputs
-        combined = votes[0] if self.ensemble is None else self.ensemble.combine(votes)
-        id_column = pa.array(list(ids), pa.string())
-        kind, names = self.task.kind, self.task.names
-        if kind.generative:
-            same = (votes == combined).mean(axis=0, dtype=np.float32)
-            return pa.table(
-                [id_column, pa.array(kind.spell(combined, names), pa.string()), same], names=["id", "text", "agreement"]
-            )
-        if not kind.probabilistic:
-            by_column = np.ascontiguousarray(combined.reshape(len(combined), -1).T)
-            if kind.comparative and np.isnan(combined[:, 1]).all():  # single texts
-                by_column, names = by_column[:1], ()
-            numbers = dict(zip(names or ("value",), map(pa.array, by_column), strict=True))
-            return pa.table([id_column, *numbers.values()], names=["id", *numbers])
-        decided = kind.decide(combined, self.decision) if self.ensemble is None else self.ensemble.decide(combined)
-        probabilities = combined
-        if self.ensemble is not None and self.calibrated:
-            probabilities = self.ensemble.calibrated(combined).astype(np.float32)
-        if kind.sequential:
-            least = opinion(kind, probabilities, decided, decided[None]).confidence
-            sure = np.nan_to_num(least.astype(np.float32), nan=1.0)  # of a row without any word
-            cells = kind.cells(decided, names)
-            columns = {"id": id_column}
-            if kind.spans == "one":
-                unit = self.task.unit
-                columns["answer"] = [piece_of(text, unit, tags) for text, tags in zip(texts, cells, strict=True)]
-            columns["tags"] = [" ".join(json.loads(tags)) for tags in cells]
-            if kind.spans != "none":
-                columns["entities"] = [
-                    marked(text, spans_of(text, self.task.unit), [tag for tag in json.loads(tags) if tag])
-                    for text, tags in zip(texts, cells, strict=True)
-                ]
-            columns["confidence"] = sure
-            return pa.table({name: pa.array(cells) for name, cells in columns.items()})
-        held = kind.held(decided, len(names))
-        decided_names = pa.array([", ".join(compress(names, row)) for row in held], pa.string())
-        if kind.exchangeable:
-            own = [()] * len(ids) if choices is None else from_json(choices)
-            forms = repeat(self.task.answers or "letter")
-            decided_names = pa.array(map(spelled, kind.cells(decided, names), own, forms), pa.string())
-        of_decisions = np.where(held, probabilities, np.inf if kind.exclusive else 1 - probabilities)
-        columns = {
-            "id": id_column,
-            "label" if kind.exclusive else "labels": decided_names,
-            "confidence": pa.array(of_decisions.min(axis=1)),
-        }
-        by_class = np.ascontiguousarray(probabilities.T)
-        columns |= {f"p_{name}": pa.array(own) for name, own in zip(names, by_class, strict=True)}
-        return pa.table(columns)
-
-
-def needed_voters(ensemble: Ensemble) -> list[int]:
-    """Indices of the voters that have to predict: a weighted mean needs no voter of weight 0."""
-    combiner = ensemble.combiner.combiner if isinstance(ensemble.combiner, InUnits) else ensemble.combiner
-    if isinstance(combiner, Weighted):
-        return np.flatnonzero(combiner.weights).tolist()
-    return list(range(len(ensemble.voters)))
 
 
 def check_out(out: Path, rows_file: Path) -> None:
@@ -170,12 +44,6 @@ def check_out(out: Path, rows_file: Path) -> None:
         raise StudyError(Fault(f"--out {out}", "be a file", "a folder", "name a file in it"))
     if below_file:
         raise StudyError(below_file)
-
-
-def marked(text: str, units: np.ndarray, tags: Sequence[str]) -> str:
-    """The entities of a text as a JSON list of ``[begin, end, type, text]``, in characters from 0."""
-    spans = spans_of_tags(units, tags) if tags else []
-    return json.dumps([[start, end, kind, text[start:end]] for start, end, kind in spans], ensure_ascii=False)
 
 
 class Shards:

@@ -21,6 +21,12 @@ def log_probabilities(probabilities: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(probabilities, LEAST_PROBABILITY)).astype(np.float64)
 
 
+def softmax(logs: np.ndarray) -> np.ndarray:
+    """``(rows, alternatives)`` float64 of rows that sum to 1, in proportion to the exponentials."""
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
 def in_blocks(logs: np.ndarray) -> list[np.ndarray]:
     """The rows of ``(rows, classes)`` in blocks that stay in a core's cache while a step passes over them."""
     length = max(_BLOCK // max(logs.shape[1], 1), 1)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from tutti.config.columns import AnswerForm
 from tutti.errors import Fault
 from tutti.tasks.kinds.choice import letter, place_of
-from tutti.tasks.layouts.reading import cell_text
+from tutti.tasks.layouts.cells import cell_text
 from tutti.tasks.spelling import plain
+
+if TYPE_CHECKING:
+    from tutti.config.columns import AnswerForm
 
 PREFIX = "choice of "
 """Prefix of our names for the columns of a table that hold candidates."""
@@ -60,7 +62,7 @@ def answer_form(labels: Sequence[str], choices: Sequence[Sequence[str]]) -> Answ
     None where they are places, and could count from 0 or from 1, or where texts of candidates look like such.
     """
     rows = [(label.strip(), own) for label, own in zip(labels, choices, strict=True) if label.strip() and own]
-    fitting = {form: sum(_place(label, own, form) is not None for label, own in rows) for form in get_args(AnswerForm)}
+    fitting = {form: sum(_place(label, own, form) is not None for label, own in rows) for form in _FORMS}
     most = max(fitting.values(), default=0)
     if fitting["text"] == most:
         others = [form for form in ("index", "number") if fitting[form] == most]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tutti.errors import TaskFileError
-from tutti.tasks.layouts.reading import cell_text
+from tutti.tasks.layouts.cells import cell_text
 
 WHOLE_FLOATS = 2**53
 """Floats below have all digits of a whole number; greater ones may have lost some."""
@@ -59,8 +59,3 @@ def _all_differ(blocks: Iterable[tuple[Sequence[Any], int]]) -> bool:
     except TaskFileError:  # a row lacks it, or has a fault that the reader of the rows will name
         return False
     return True
-
-
-def id_text(value: object) -> str:
-    """A cell of a column of ids as text: 7 for the float 7.0, as pandas has whole numbers beside empty cells."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else cell_text(value)

@@ -13,8 +13,9 @@ from pandas import DataFrame
 
 from tutti.errors import Fault
 from tutti.files import write_whole
+from tutti.tasks.layouts.cells import cell_text
 from tutti.tasks.layouts.hub import Hub
-from tutti.tasks.layouts.reading import Block, CellCheck, FileSource, cell_text, raise_any
+from tutti.tasks.layouts.reading import Block, CellCheck, FileSource, raise_any
 from tutti.tasks.layouts.table import Table, column_names, frame_of, table_blocks
 
 Row = Mapping[str, Any]

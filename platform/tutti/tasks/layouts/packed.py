@@ -6,7 +6,7 @@ import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal, TextIO, cast
@@ -15,7 +15,35 @@ from tutti.errors import Fault, TaskFileError, first_line
 
 SUFFIXES = (".gz", ".zip")
 _SHOWN = 5
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _DAMAGED = (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+
+
+_ENCODINGS: dict[str, str] = {}  # by file, of those that a study file says one of
+
+
+def declare_encoding(sources: Iterable[str], encoding: str | None) -> None:
+    """Says how these files are encoded where they are not UTF-8; None for no other encoding."""
+    for source in sources:
+        if encoding is None:
+            _ENCODINGS.pop(source, None)
+        else:
+            _ENCODINGS[source] = encoding
+
+
+def encoding_of(source: str) -> str | None:
+    """The encoding of a text file that is not UTF-8, by its content: UTF-16, GB18030 or Windows-1252."""
+    with _opened(source) as file:
+        content = file.read()
+    if content.startswith(_UTF_16):
+        return "utf-16"
+    for encoding in ("utf-8", "gb18030"):
+        try:
+            content.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        return None if encoding == "utf-8" else encoding
+    return "windows-1252"
 
 
 def packing(source: str) -> Literal["", "gzip", "zip", "workbook"]:
@@ -50,11 +78,39 @@ def content_name(source: str) -> str:
 
 @contextmanager
 def opened(source: str) -> Iterator[IO[bytes]]:
-    """Opens an existing file, unpacked.
+    """Opens an existing file, unpacked, and where another encoding was declared, as UTF-8.
 
     Raises:
-        TaskFileError: where it cannot be unpacked; also while it is read.
+        TaskFileError: where it cannot be unpacked or decoded; also while it is read.
     """
+    encoding = _ENCODINGS.get(source)
+    with _opened(source) as file:
+        if encoding is None or packing(source) == "workbook":
+            yield file
+            return
+        content = file.read()
+    yield io.BytesIO(content if content.startswith(b"PAR1") else _as_utf8(content, encoding, source))
+
+
+def _as_utf8(content: bytes, encoding: str, source: str) -> bytes:
+    """Text in UTF-8: as it is, where it is so already, such as a file of pseudo-labels."""
+    try:
+        if not content.startswith(_UTF_16):
+            content.decode("utf-8")
+            return content
+        return content.decode("utf-16").encode()
+    except UnicodeDecodeError:
+        pass
+    try:
+        return content.decode(encoding).encode()
+    except UnicodeDecodeError as error:
+        got = f"byte 0x{content[error.start]:02x} at offset {error.start}"
+        remedy = "correct `encoding:`, or save the file as UTF-8"
+        raise TaskFileError(Fault(source, f"be UTF-8 or {encoding}", got, remedy)) from error
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[IO[bytes]]:
     kind = packing(source)
     if kind not in ("gzip", "zip"):
         with Path(source).open("rb") as file:

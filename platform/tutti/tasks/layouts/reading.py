@@ -7,14 +7,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-from pandas import DataFrame
+from typing import TYPE_CHECKING, Any
 
 from tutti.errors import Fault, TaskFileError
 from tutti.files import is_lfs_pointer, nearest_file, sha256_of
 from tutti.tasks.layouts.packed import opened, packing
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 FAULTS_SHOWN = 10
 REPEATED = "repeated"
@@ -26,9 +26,6 @@ CellCheck = Callable[[str], tuple[str, str, str] | None]
 
 Block = tuple[Mapping[str, Sequence[Any]], Sequence[int], str]
 """Rows of a table: its columns by name, the places of the rows in the file, and the unit of the places."""
-
-UNREADABLE = (OSError, ValueError, OverflowError, pa.ArrowNotImplementedError, pa.ArrowSerializationError)
-"""What damaged Parquet files raise, some when their values become Python's: bytes that are no text, years past 9999."""
 
 _ROW = re.compile(r"(.*), (line|row) ([0-9]+)", re.DOTALL)  # what a fault of one row is about
 _CHUNK = 2**16  # bytes
@@ -126,14 +123,9 @@ def _decode(
                 f"{source}, line {place}",
                 "be UTF-8",
                 f"byte 0x{content[error.start]:02x} at offset {offset + error.start}",
-                "save the file as UTF-8 (iconv -f GB18030 -t UTF-8 for Chinese text, -f WINDOWS-1252 for Western)",
+                "set `encoding:` of the task (gb18030 for Chinese text, windows-1252 for Western), or save it as UTF-8",
             )
         ) from error
-
-
-def cell_text(value: object) -> str:
-    """A cell of a typed table as text, empty for None and for NaN, which is how pandas writes none."""
-    return "" if value is None or value != value else str(value)
 
 
 def raise_any(faults: Sequence[Fault], *, origin: str) -> None:
@@ -198,7 +190,18 @@ def own_ids(ids: Sequence[str]) -> list[str]:
     return list(own)
 
 
-def checked_frame(
+def checked_frame(columns: Mapping[str, Sequence[str]], **options: Any) -> DataFrame:
+    """``checked_columns`` as a data frame; raises as they do."""
+    from pandas import DataFrame  # which bundles need not have
+
+    repeated: list[Fault] = []
+    frame = DataFrame(checked_columns(columns, repeated=repeated, **options), dtype="str")
+    if "label" in columns:
+        frame.attrs[REPEATED] = repeated
+    return frame
+
+
+def checked_columns(
     columns: Mapping[str, Sequence[str]],
     *,
     origin: str,
@@ -207,8 +210,9 @@ def checked_frame(
     faults: Sequence[Fault],
     check: CellCheck | None = None,
     unique: bool = True,
-) -> DataFrame:
-    """The columns as a data frame, after checking for empty cells and repeated ids; labels without surrounding space.
+    repeated: list[Fault] | None = None,
+) -> dict[str, list[str]]:
+    """The columns, after checking for empty cells and repeated ids; labels without surrounding space.
 
     Texts may be empty where there is no column ``label``: users cannot change the test file of a competition. A row
     with an empty ``group`` is in none.
@@ -242,16 +246,17 @@ def checked_frame(
             if value.strip() and (fault := check(value)):
                 all_faults.append(Fault(f"{origin}, {place} {number_in_file}", *fault))
     first: dict[str, int] = {}
-    repeated: list[Fault] = []
+    repeats: list[Fault] = []
     for number_in_file, row_id in zip(places, columns["id"], strict=True) if unique else ():
         if row_id in first:
             got = f"{row_id!r}, which {place} {first[row_id]} has already"
             what, remedy = f"{origin}, {place} {number_in_file}", "give each row its own id"
-            repeated.append(Fault(what, "have an id of its own", got, remedy))
+            repeats.append(Fault(what, "have an id of its own", got, remedy))
         first.setdefault(row_id, number_in_file)
-    raise_any([*all_faults, *([] if labelled else repeated)], origin=origin)
-    frame = DataFrame({**columns, "id": own_ids(columns["id"]) if labelled else columns["id"]}, dtype="str")
+    raise_any([*all_faults, *([] if labelled else repeats)], origin=origin)
+    checked = {name: list(cells) for name, cells in columns.items()}
     if labelled:  # white space around a label would make a class of its own
-        frame = frame.assign(label=frame["label"].str.strip())
-        frame.attrs[REPEATED] = repeated
-    return frame
+        checked["id"], checked["label"] = own_ids(columns["id"]), [label.strip() for label in checked["label"]]
+    if repeated is not None:
+        repeated += repeats
+    return checked

@@ -13,11 +13,11 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line
 from tutti.files import whole_file
+from tutti.tasks.layouts.cells import cell_text
+from tutti.tasks.layouts.parquet import UNREADABLE
 from tutti.tasks.layouts.reading import (
-    UNREADABLE,
     CellCheck,
     FileSource,
-    cell_text,
     check_names,
     checked_frame,
     existing_file,

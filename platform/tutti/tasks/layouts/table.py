@@ -9,34 +9,33 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import repeat, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pandas import DataFrame
-
-from tutti.config.columns import AnswerForm
 from tutti.config.template import column_name, filled
 from tutti.config.template import columns_of as columns_in
-from tutti.errors import Fault, TaskFileError, first_line, nearest
+from tutti.errors import Fault, TaskFileError, nearest
 from tutti.files import whole_file, write_whole
 from tutti.tasks.layouts import candidates, packed, workbook
+from tutti.tasks.layouts.cells import cell_text, id_text
 from tutti.tasks.layouts.delimited import delimited_blocks, dialect_notice
-from tutti.tasks.layouts.ids import WHOLE_FLOATS, id_columns, id_text
+from tutti.tasks.layouts.ids import WHOLE_FLOATS, id_columns
 from tutti.tasks.layouts.json_rows import json_blocks
 from tutti.tasks.layouts.reading import (
-    UNREADABLE,
+    REPEATED,
     Block,
     CellCheck,
     FileSource,
-    cell_text,
-    check_names,
-    checked_frame,
+    checked_columns,
     existing_file,
     raise_any,
 )
 from tutti.tasks.layouts.several import PREFIX, by_columns, columns_of, joined, list_text, listed
 from tutti.tasks.layouts.tabs import write_lines
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tutti.config.columns import AnswerForm
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 """Of the tables that can be written. Read are workbooks too, and all of them packed."""
@@ -97,7 +96,7 @@ class Table(FileSource):
     def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         layout = self if labelled else self.with_ids(source)
         names = layout.names(labelled=labelled)
-        wanted = {*self.wanted(names), *filter(None, [layout.absent])}
+        wanted = {*layout.wanted(names), *filter(None, [layout.absent])}
         columns, places, place = next(table_blocks(source, None, wanted=wanted))
         names = without_id(names, columns) if labelled else names
         return frame_of(columns, names, layout, origin=source, places=places, place=place, check=check)
@@ -112,11 +111,18 @@ class Table(FileSource):
         return {name: columns[name] for name in columns if name in further}
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
+        from pandas import DataFrame
+
+        for columns in self.column_blocks(source, rows=rows):
+            yield DataFrame(columns, dtype="str")
+
+    def column_blocks(self, source: str, *, rows: int) -> Iterator[dict[str, list[str]]]:
+        """``blocks`` as lists by the names of columns."""
         first, names = 0, self.names(labelled=False)
         wanted = {*self.wanted(names), *filter(None, [self.absent])}
         options: dict[str, Any] = {"origin": source, "unique": False}
         for columns, places, place in table_blocks(source, rows, wanted=wanted):
-            yield frame_of(columns, names, self, places=places, place=place, first_row=first, **options)
+            yield columns_of_table(columns, names, self, places=places, place=place, first_row=first, **options)[0]
             first += len(places)
 
     def with_ids(self, source: str) -> Table:
@@ -125,10 +131,7 @@ class Table(FileSource):
         All rows have an id, or none. A submission with row numbers in their place would be of other rows, and no check
         could tell.
         """
-        if self.single and not {self.text, self.text_b} & {*column_names(source, wanted={self.text, self.single})}:
-            start = self.template and self.template.removesuffix(f"{self.text}}}")
-            template = start and f"{start}{self.single}}}"
-            texts = replace(self, text=self.single, text_b=None, template=template, template_b=None, single=None)
+        if self.single and (texts := self.of_texts(column_names(source, wanted={self.text, self.single}))) is not self:
             return texts.with_ids(source)
         if self.id is not None:
             return self
@@ -136,6 +139,14 @@ class Table(FileSource):
         if len(found) == 1:
             return replace(self, id=found[0])
         return self if "id" in self.wanted(self.names(labelled=False)) else replace(self, absent="id")
+
+    def of_texts(self, columns: Collection[str]) -> Table:
+        """The layout of rows to predict with these columns: of ``single`` texts where no two are there to compare."""
+        if self.single is None or {self.text, self.text_b} & {*columns}:
+            return self
+        start = self.template and self.template.removesuffix(f"{self.text}}}")
+        template = start and f"{start}{self.single}}}"
+        return replace(self, text=self.single, text_b=None, template=template, template_b=None, single=None)
 
     def id_columns(self, source: str) -> list[str]:
         """The columns that may be the ids of rows to predict, as in ``tutti.tasks.layouts.ids``."""
@@ -199,6 +210,9 @@ class Table(FileSource):
             case ".tsv":
                 write_lines(path, [list(table.columns), *table.itertuples(index=False, name=None)])
             case ".parquet":
+                import pyarrow as pa
+                import pyarrow.parquet as pq
+
                 with whole_file(path) as temporary:
                     pq.write_table(pa.Table.from_pandas(table, preserve_index=False), temporary)
             case _:
@@ -234,7 +248,18 @@ def without_id(names: Mapping[str, str], table: Collection[str]) -> dict[str, st
     return {ours: name for ours, name in names.items() if ours != "id" or name in table}
 
 
-def frame_of(
+def frame_of(*table: Any, **options: Any) -> DataFrame:
+    """``columns_of_table`` as a data frame that says the form of ``ANSWERS``; raises as it does."""
+    from pandas import DataFrame
+
+    repeated: list[Fault] = []
+    columns, form = columns_of_table(*table, repeated=repeated, **options)
+    frame = DataFrame(columns, dtype="str")
+    frame.attrs |= {ANSWERS: form} | ({REPEATED: repeated} if "label" in columns else {})
+    return frame
+
+
+def columns_of_table(
     table: Mapping[str, Sequence[Any]],
     names: Mapping[str, str],
     layout: Table,
@@ -245,8 +270,9 @@ def frame_of(
     check: CellCheck | None = None,
     first_row: int = 0,
     unique: bool = True,
-) -> DataFrame:
-    """The columns listed in ``names``, under our names and as str, checked by ``checked_frame``.
+    repeated: list[Fault] | None = None,
+) -> tuple[dict[str, list[str]], AnswerForm | None]:
+    """The columns listed in ``names``, under our names and as str, checked by ``checked_columns``; and ``ANSWERS``.
 
     Args:
         layout: says how texts are composed of columns, and labels of several columns or names.
@@ -280,9 +306,9 @@ def frame_of(
     for name in dict.fromkeys(name for of_column in sources.values() for name in of_column):
         cells[name] = []
         for number, value in zip(places, table[name], strict=True):
-            is_list = layout.several and name == names.get("label") and isinstance(value, list)
             if name in layout.choices:
                 continue
+            is_list = layout.several and name == names.get("label") and isinstance(value, list)
             text = id_text(value) if name == names.get("id") else list_text(value) if is_list else cell_text(value)
             cells[name].append(text)
             if name == names.get("id") and isinstance(value, float) and abs(value) >= WHOLE_FLOATS:
@@ -298,9 +324,8 @@ def frame_of(
             elif not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
                 got, remedy = "half of a surrogate pair", "write the character whole"
                 faults.append(Fault(f"{origin}, {place} {number}", f"have valid Unicode in {name!r}", got, remedy))
-    columns: dict[str, list[str]] = (
-        {} if "id" in names else {"id": [str(first_row + row) for row in range(len(places))]}
-    )
+    ids = {} if "id" in names else {"id": [str(first_row + row) for row in range(len(places))]}
+    columns: dict[str, list[str]] = ids
     own = candidates.candidates([table[name] for name in layout.choices]) if layout.choices else []
     for column, name in names.items():
         if name in layout.choices and column != "label":
@@ -317,9 +342,8 @@ def frame_of(
         columns["choices"] = candidates.as_json(own)
         where = [f"{origin}, {place} {each}" for each in places]
         form = candidates.answer(columns, own, form, faults, origin=origin, places=where)
-    frame = checked_frame(columns, origin=origin, places=places, place=place, faults=faults, check=check, unique=unique)
-    frame.attrs[ANSWERS] = form
-    return frame
+    options: dict[str, Any] = {"faults": faults, "check": check, "unique": unique, "repeated": repeated}
+    return checked_columns(columns, origin=origin, places=places, place=place, **options), form
 
 
 def _key_of(column: str, is_composed: bool, *, compared: bool) -> str:
@@ -359,40 +383,18 @@ def _format(source: str) -> str:
 def table_blocks(source: str, limit: int | None, *, wanted: Set[str]) -> Iterator[Block]:
     """Blocks of so many rows, or one block of all; a table without rows gives one empty block.
 
-    Each row of JSON has all of the keys ``wanted`` that any row before it or of its block has, and the first one those
-    of any row. Columns that are not wanted may come without values.
+    Each row of JSON has all keys ``wanted`` that any row before it or of its block has, the first one those of any row.
+    Columns that are not wanted may come without values.
     """
     existing_file(source)
     match _format(source):
         case ".csv" | ".tsv" as suffix:
             return delimited_blocks(source, limit, suffix=suffix, wanted=wanted)
         case ".parquet":
-            return _parquet_blocks(source, limit, wanted)
+            from tutti.tasks.layouts.parquet import parquet_blocks  # whose library bundles need not have
+
+            return parquet_blocks(source, limit, wanted)
         case workbook.SUFFIX:
             return workbook.workbook_blocks(source, limit)
         case _:
             return json_blocks(source, limit, wanted)
-
-
-def _parquet_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[Block]:
-    try:
-        with _parquet_file(source) as file:  # pq.read_table has its own message for repeated names
-            names = file.schema_arrow.names
-            check_names(names, source)
-            read = [name for name in names if name in wanted]
-            whole = limit is None or not file.metadata.num_rows
-            first = 0
-            for table in [file.read(read)] if whole else file.iter_batches(batch_size=limit, columns=read):
-                values = {name: table.column(name).to_pylist() if name in wanted else [] for name in names}
-                yield values, list(range(first + 1, first + 1 + table.num_rows)), "row"
-                first += table.num_rows
-    except UNREADABLE as error:
-        got = first_line(error)
-        raise TaskFileError(Fault(source, "be a Parquet file", got, "write the file again")) from error
-
-
-def _parquet_file(source: str) -> pq.ParquetFile:
-    if not packed.packing(source):
-        return pq.ParquetFile(source)
-    with packed.opened(source) as file:
-        return pq.ParquetFile(pa.BufferReader(file.read()))

@@ -6,24 +6,27 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-from pandas import DataFrame
+from typing import TYPE_CHECKING, Any
 
 from tutti.errors import Fault, TaskFileError, counted
 from tutti.files import write_whole
-from tutti.tasks.layouts.hub import Hub
+from tutti.tasks.layouts.cells import cell_text
 from tutti.tasks.layouts.packed import unpacked_name
-from tutti.tasks.layouts.reading import CellCheck, FileSource, cell_text, checked_frame, raise_any
+from tutti.tasks.layouts.reading import REPEATED, CellCheck, FileSource, checked_columns, raise_any
 from tutti.tasks.layouts.table import Table, column_names, table_blocks
 from tutti.tasks.layouts.tabs import lines_of
 from tutti.tasks.layouts.token_rows import Read, Style, Unfit, is_list, read_row
 from tutti.tasks.units import units_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tutti.tasks.layouts.hub import Hub
 
 TEXTS = ("tokens", "words", "text", "full_text", "sentence")
 LABELS = ("tags", "ner_tags", "labels", "spans", "entities", "label", "annotations")
@@ -72,6 +75,8 @@ class Tagged(FileSource):
     def _hub(self) -> Hub | None:
         if self.dataset is None:
             return None
+        from tutti.tasks.layouts.hub import Hub  # whose library bundles need not have
+
         return Hub(self.dataset, self.subset, Table(text=self.text or TEXTS[0], label=self.label or LABELS[1]))
 
     def origin(self, source: str) -> str:
@@ -89,10 +94,23 @@ class Tagged(FileSource):
         return digest.hexdigest()
 
     def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
-        return next(self._frames(source, None, labelled=labelled, check=check))
+        from pandas import DataFrame
+
+        repeated: list[Fault] = []
+        columns = next(self._columns(source, None, labelled=labelled, check=check, repeated=repeated))
+        frame = DataFrame(columns, dtype="str")
+        frame.attrs |= {REPEATED: repeated} if labelled else {}
+        return frame
 
     def blocks(self, source: str, *, rows: int) -> Iterator[DataFrame]:
-        yield from self._frames(source, rows, labelled=False, check=None)
+        from pandas import DataFrame
+
+        for columns in self.column_blocks(source, rows=rows):
+            yield DataFrame(columns, dtype="str")
+
+    def column_blocks(self, source: str, *, rows: int) -> Iterator[dict[str, list[str]]]:
+        """``blocks`` as lists by the names of columns."""
+        yield from self._columns(source, rows, labelled=False, check=None)
 
     def notices(self, source: str) -> tuple[str, ...]:
         odd: Counter[str] = Counter()
@@ -155,38 +173,48 @@ class Tagged(FileSource):
             written.append(f"{line}\n")
         return "".join(written).encode()
 
-    def _frames(
-        self, source: str, limit: int | None, *, labelled: bool, check: CellCheck | None
-    ) -> Iterator[DataFrame]:
-        first, origin = 0, self.origin(source)
+    def _columns(
+        self, source: str, limit: int | None, *, labelled: bool, check: CellCheck | None, **more: Any
+    ) -> Iterator[dict[str, list[str]]]:
+        first = 0
         for cells, unit in self._blocks(source, limit):
-            faults: list[Fault] = []
-            names = ["id", "text", *["text_b"] * bool(self.text_b), *["label"] * labelled]
-            columns: dict[str, list[str]] = {name: [] for name in names}
-            answers: dict[int, tuple[str, ...]] = {}
-            for number, (place, name, text, labels, beside) in enumerate(cells, start=first):
-                try:
-                    row = self._read(source, unit, place, text, labels, labelled=labelled)
-                except TaskFileError as error:
-                    faults += error.faults
-                    continue
-                columns["id"].append(str(number) if name is None else name)
-                columns["text"].append(row.text)
-                if self.text_b:
-                    columns["text_b"].append(beside)
-                if labelled:
-                    columns["label"].append(json.dumps(row.tags, ensure_ascii=False))
-                if row.answers is not None:
-                    answers[len(columns["id"]) - 1] = row.answers
-            raise_any(faults, origin=origin)
-            places = [place for place, *_ in cells]
-            frame = checked_frame(
-                columns, origin=origin, places=places, place=unit, faults=[], check=check, unique=limit is None
-            )
-            if answers:
-                frame["answers"] = [json.dumps(answers.get(row, ()), ensure_ascii=False) for row in range(len(frame))]
-            yield frame
+            options: dict[str, Any] = {"labelled": labelled, "check": check, "unique": limit is None, **more}
+            yield self._columns_of(source, cells, unit, first, **options)
             first += len(cells)
+
+    def columns_of_table(self, table: Mapping[str, Sequence[Any]], rows: int, *, origin: str) -> dict[str, list[str]]:
+        """The columns of rows to predict of a table in memory; raises TaskFileError as ``blocks`` does."""
+        cells = self._cells_of(origin, table, range(1, rows + 1))
+        return self._columns_of(origin, cells, "row", 0, labelled=False, check=None, unique=False)
+
+    def _columns_of(
+        self, source: str, cells: Sequence[Cells], unit: str, first: int, *, labelled: bool, **options: Any
+    ) -> dict[str, list[str]]:
+        faults: list[Fault] = []
+        names = ["id", "text", *["text_b"] * bool(self.text_b), *["label"] * labelled]
+        columns: dict[str, list[str]] = {name: [] for name in names}
+        answers: dict[int, tuple[str, ...]] = {}
+        for number, (place, name, text, labels, beside) in enumerate(cells, start=first):
+            try:
+                row = self._read(source, unit, place, text, labels, labelled=labelled)
+            except TaskFileError as error:
+                faults += error.faults
+                continue
+            columns["id"].append(str(number) if name is None else name)
+            columns["text"].append(row.text)
+            if self.text_b:
+                columns["text_b"].append(beside)
+            if labelled:
+                columns["label"].append(json.dumps(row.tags, ensure_ascii=False))
+            if row.answers is not None:
+                answers[len(columns["id"]) - 1] = row.answers
+        origin, places = self.origin(source), [place for place, *_ in cells]
+        raise_any(faults, origin=origin)
+        checked = checked_columns(columns, origin=origin, places=places, place=unit, faults=[], **options)
+        if answers:
+            every = range(len(checked["id"]))
+            checked["answers"] = [json.dumps(answers.get(row, ()), ensure_ascii=False) for row in every]
+        return checked
 
     def _read(self, source: str, unit: str, place: int, text: Any, labels: Any, *, labelled: bool) -> Read:
         try:
@@ -212,16 +240,18 @@ class Tagged(FileSource):
                 yield block, "line"
             return
         for table, places, unit in self._tables(source, limit):
-            text, label = self._column(table, "text"), self._label(table)
-            if text is None:
-                rule = f"have the column {self.text!r}" if self.text else f"have one of the columns {', '.join(TEXTS)}"
-                got = f"the columns {', '.join(table) or 'none'}"
-                raise TaskFileError(Fault(self.origin(source), rule, got, "name the column as `columns: {text: NAME}`"))
-            name = self.id or ("id" if "id" in table else None)
-            ids = [None] * len(places) if name not in table else [cell_text(cell) for cell in table[name]]
-            labels = table[label] if label else [None] * len(places)
-            beside = self._beside(source, table, len(places))
-            yield list(zip(places, ids, table[text], labels, beside, strict=True)), unit
+            yield self._cells_of(source, table, places), unit
+
+    def _cells_of(self, source: str, table: Mapping[str, Sequence[Any]], places: Sequence[int]) -> list[Cells]:
+        text, label = self._column(table, "text"), self._label(table)
+        if text is None:
+            rule = f"have the column {self.text!r}" if self.text else f"have one of the columns {', '.join(TEXTS)}"
+            got = f"the columns {', '.join(table) or 'none'}"
+            raise TaskFileError(Fault(self.origin(source), rule, got, "name the column as `columns: {text: NAME}`"))
+        name = self.id or ("id" if "id" in table else None)
+        ids = [cell_text(cell) for cell in table[name]] if name in table and name else [None] * len(places)
+        labels = table[label] if label else [None] * len(places)
+        return list(zip(places, ids, table[text], labels, self._beside(source, table, len(places)), strict=True))
 
     def _beside(self, source: str, table: Any, rows: int) -> list[str]:
         if self.text_b is None:

@@ -6,10 +6,12 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import TrainingArguments
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 PRECISIONS = ("bf16", "fp16", "tf32")
 MIN_SPEEDUP = 1.2

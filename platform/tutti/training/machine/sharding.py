@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate.state import DistributedType
-from accelerate.utils import FullyShardedDataParallelPlugin
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor, distribute_tensor
-from transformers import Trainer, TrainingArguments
 
 from tutti.training.machine.ranks import rank
+
+if TYPE_CHECKING:
+    from transformers import Trainer, TrainingArguments
 
 
 def keep_full_precision(args: TrainingArguments) -> None:
@@ -33,6 +33,9 @@ def keep_full_precision(args: TrainingArguments) -> None:
 
 def shard_on_cpu(trainer: Trainer) -> None:
     """Enables FSDP between processes on CPUs, where accelerate silently ignores it."""
+    from accelerate.state import DistributedType
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
     state = trainer.accelerator.state
     if trainer.args.fsdp_plugin_args is not None and state.distributed_type is DistributedType.MULTI_CPU:
         state.distributed_type = DistributedType.FSDP

@@ -1,0 +1,1 @@
+"""Models that leave their study: folders that predict by themselves."""

@@ -1,0 +1,136 @@
+"""One checkpoint as a plain model of transformers, or as ONNX."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tutti.bundle.onnx_model import FILE, OnnxModel, check_onnx, write_onnx
+from tutti.bundle.write import portable
+from tutti.data.batches import TokenRows
+from tutti.data.encode import load_tokenizer
+from tutti.data.flat_rows import MAX_TOKENS, TokenizedRows
+from tutti.data.tokenized import tokenized
+from tutti.modeling.checkpoint import read_metadata
+from tutti.modeling.merge import merged_model
+from tutti.modeling.model import MultiTaskModel
+from tutti.modeling.plain import check_equal, plain_model
+from tutti.records import TextLimit
+from tutti.tasks.task import Task
+from tutti.training.predict import batches_of
+
+_BATCH = 8
+
+_PIPELINES = {
+    "token-classification": 'pipeline("token-classification", FOLDER, aggregation_strategy="first")(text)',
+    "multiple-choice": "AutoModelForMultipleChoice.from_pretrained(FOLDER)",
+    "text-classification": 'pipeline("text-classification", FOLDER, top_k=None)(text)',
+}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What was written, for the console and for README.md.
+
+    Attributes:
+        seconds: that all rows took.
+        difference: the greatest one from Tutti's own outputs.
+    """
+
+    text: str
+    page: str
+    seconds: float
+    difference: float
+
+
+def export_plain(folder: Path, checkpoint: Path, task: Task, texts: Mapping[str, Sequence[str]]) -> Said:
+    """Writes a plain model of transformers, after its outputs were found equal to Tutti's own on these texts.
+
+    Raises:
+        StudyError: if no class of transformers has the head, with the reason.
+    """
+    model, metadata = merged_model(checkpoint, portable(task))
+    plain = plain_model(model, metadata.limit)
+    tokenizer = load_tokenizer(str(checkpoint))
+    began = time.perf_counter()
+    apart = max(check_equal(model, plain, batch) for batch in _batches(model, task, tokenizer, metadata.limit, texts))
+    seconds = (time.perf_counter() - began) / 2
+    plain.save_pretrained(folder)
+    tokenizer.model_max_length = metadata.limit.max_length
+    tokenizer.save_pretrained(folder)
+    sort = "token-classification" if task.kind.sequential else "text-classification"
+    sort = "multiple-choice" if task.kind.exchangeable else sort
+    page = (
+        f"A `{type(plain).__name__}` of transformers: `{_PIPELINES[sort]}`. It takes texts as they were in training, "
+        f"cleaned and composed, and cuts them at {metadata.limit.max_length} tokens (`truncation=True`).\n"
+    )
+    name = type(plain).__name__
+    return Said(f"a {name}, whose values differ from Tutti's by {apart:.2g} at most", page, seconds, apart)
+
+
+def export_onnx(folder: Path, checkpoint: Path, task: Task, texts: Mapping[str, Sequence[str]]) -> Said:
+    """Writes an ONNX file beside the tokenizer, and compares outputs and speed on these texts.
+
+    Raises:
+        StudyError: if packages are missing, or a row is no single input.
+    """
+    model, metadata = merged_model(checkpoint, portable(task))
+    check_onnx(model, metadata.limit)
+    tokenizer = load_tokenizer(str(checkpoint))
+    batches = list(_batches(model, task, tokenizer, metadata.limit, texts))
+    write_onnx(folder / FILE, model, batches[0])
+    tokenizer.save_pretrained(folder)
+    model.encoder.config.save_pretrained(folder)
+    apart, seconds, own = OnnxModel(folder / FILE).compared(model, batches)
+    rows = len(texts["text"])
+    page = (
+        f"`{FILE}` for onnxruntime: tokens, as `AutoTokenizer.from_pretrained(FOLDER)` gives them, to the outputs "
+        f"{', '.join(task.names) or 'value'}. It takes texts as they were in training, cleaned and composed, of "
+        f"{metadata.limit.max_length} tokens at most.\n"
+    )
+    text = (
+        f"ONNX, {rows / seconds:.0f} rows a second ({rows / own:.0f} of torch), whose values differ from Tutti's by "
+        f"{apart:.2g} at most"
+    )
+    return Said(text, page, seconds, apart)
+
+
+def _batches(
+    model: MultiTaskModel, task: Task, tokenizer: Any, limit: TextLimit, texts: Mapping[str, Sequence[str]]
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Padded batches of rows of similar length, the longest first."""
+    limit = replace(limit, unit=task.unit)
+    rows = TokenizedRows(tokenized(texts, tokenizer, limit), tokenizer.pad_token_id)
+    tokens = TokenRows(rows, positions=model.positions)
+    order = np.argsort(-rows.lengths.astype(np.int64), kind="stable")
+    for start in range(0, len(order), _BATCH):
+        yield tokens.pad(order[start : start + _BATCH])
+
+
+class OnnxMember:
+    """Predicts texts with a file of ``export_onnx``, in batches by tokens of rows of similar length.
+
+    Args:
+        checkpoint: that it was made of, which has the tokenizer and the limit.
+    """
+
+    def __init__(self, file: Path, checkpoint: Path, task: Task) -> None:
+        self._onnx, self._tokenizer = OnnxModel(file), load_tokenizer(str(checkpoint))
+        self._limit = replace(read_metadata(checkpoint).limit, unit=task.unit)
+
+    def predict(self, texts: Mapping[str, Sequence[str]]) -> np.ndarray:
+        """``(rows, outputs)`` float32."""
+        rows = TokenizedRows(tokenized(texts, self._tokenizer, self._limit), self._tokenizer.pad_token_id)
+        tokens = TokenRows(rows)
+        order = np.argsort(-rows.lengths.astype(np.int64), kind="stable")
+        batches = batches_of(order, rows.lengths, 1, MAX_TOKENS["cpu"], windows=None)
+        found = np.concatenate([self._onnx.predict(tokens.pad(each)) for each in batches])
+        outputs = np.empty_like(found)
+        outputs[order] = found
+        return outputs

@@ -1,0 +1,132 @@
+"""The rows of a part as flat arrays, of which batches are made; and rows that were just tokenized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+
+from tutti.data.long_texts import WINDOWS
+from tutti.data.token_units import PLACES
+
+SHARD = 1024
+"""Rows to predict that are tokenized, sorted by length, and predicted together. The same on every machine and in every
+bundle, so that the results depend neither on the number of workers nor on what predicts."""
+
+MAX_TOKENS = {"cpu": 1024, "cuda": 32768}
+"""Of a batch to predict, with padding: fits a core's caches, or occupies a GPU."""
+
+
+class FlatRows(Protocol):
+    """What batches and predictions need of rows. Index i is the same row in all attributes; see ``EncodedPart``."""
+
+    @property
+    def lengths(self) -> np.ndarray: ...
+
+    @property
+    def pad_token_id(self) -> int: ...
+
+    @property
+    def targets(self) -> np.ndarray | None: ...
+
+    @property
+    def swapped(self) -> FlatRows | None: ...
+
+    @property
+    def most_units(self) -> int: ...
+
+    @property
+    def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]: ...
+
+    @property
+    def units(self) -> tuple[np.ndarray, np.ndarray] | None: ...
+
+    @property
+    def windows(self) -> np.ndarray | None: ...
+
+    def batch_lengths(self, *, apart: bool, multiple: int = 1) -> np.ndarray: ...
+
+
+class BatchLengths:
+    """Gives ``FlatRows`` the lengths of their inputs in batches."""
+
+    @cached_property
+    def widths(self: FlatRows) -> np.ndarray:
+        """``(rows,)`` number of tokens of the longest input of each row."""
+        if self.windows is None:
+            return self.lengths
+        return np.maximum.reduceat(np.diff(self.flat[1]), self.windows.cumsum() - self.windows)
+
+    def batch_lengths(self: FlatRows, *, apart: bool, multiple: int = 1) -> np.ndarray:
+        """``(rows,)`` number of tokens that each row takes in a batch, before padding to longer rows.
+
+        In a batch of such rows, padding included, no row takes more than the longest one by this count: each window
+        counts as much as the widest of the part, or each row has as many as any, whichever is less in all.
+
+        Args:
+            apart: whether a pair is two inputs of equal width, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``.
+            multiple: that widths of batches are rounded up to; it counts where rows have several windows.
+        """
+        windows = self.windows
+        if windows is None and not apart:
+            return self.lengths
+        _, starts, types = self.flat
+        widths = np.diff(starts)
+        if apart and types is not None:
+            seconds = np.diff(np.append(0, (types == 1).cumsum())[starts])
+            widths = 2 * np.maximum(widths - seconds, seconds + 1)
+        if windows is None:
+            return widths
+        first = windows.cumsum() - windows
+        widest = -(-int(widths.max()) // multiple) * multiple
+        by_widest = np.where(windows > 1, windows * widest, widths[first])
+        by_count = -(-np.maximum.reduceat(widths, first) // multiple) * multiple * int(windows.max())
+        return by_count if by_count.sum() < by_widest.sum() else by_widest
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizedRows(BatchLengths):
+    """Rows without labels, from the columns of ``tokenized``."""
+
+    columns: Mapping[str, Sequence[Any]]
+    pad_token_id: int
+    swapped: FlatRows | None = None
+    targets: None = None
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return np.array(self.columns["length"], dtype=np.int32)
+
+    @cached_property
+    def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        ids, starts = _flattened(self.columns["input_ids"])
+        if self.windows is not None:
+            starts = np.append(0, _flattened(self.columns[WINDOWS])[0]).cumsum(dtype=np.int64)
+        types = _flattened(self.columns["token_type_ids"])[0] if "token_type_ids" in self.columns else None
+        return ids, starts, types if types is not None and types.any() else None
+
+    @cached_property
+    def units(self) -> tuple[np.ndarray, np.ndarray] | None:
+        if PLACES[0] not in self.columns:
+            return None
+        columns = [_flattened(self.columns[name]) for name in PLACES]
+        return np.stack([values for values, _ in columns], axis=1), columns[0][1]
+
+    @cached_property
+    def windows(self) -> np.ndarray | None:
+        counts = np.array(list(map(len, self.columns.get(WINDOWS, ()))), dtype=np.int64)
+        return counts if (counts > 1).any() else None
+
+    @property
+    def most_units(self) -> int:
+        return 0 if self.units is None else int(np.diff(self.units[1]).max(initial=1))
+
+
+def _flattened(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """All values of a column of lists, ``(values,)``, and the start of each row, ``(rows + 1,)`` int64."""
+    starts = np.concatenate([[0], list(map(len, rows))]).cumsum(dtype=np.int64)
+    return np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(starts[-1])), starts
