@@ -70,7 +70,7 @@ class StudyStore:
         self._fixed = fixed
         self.patience = patience
         self._asked: set[int] = set()  # Optuna's numbers of the trials that ``ask`` has returned
-        self._ending: str | None = None  # the trial that ``finish`` was last called for
+        self._ending: str | None = None  # the trial that ``finish`` has not finished with
         self._grid: Grid | None = None
         self._generational = False
         self._claim: database.Claim | None = None
@@ -300,6 +300,7 @@ class StudyStore:
                 optuna_state = optuna.trial.TrialState.PRUNED
             ordered = [values[name] for name in self._objectives] if state is TrialState.FINISHED else None
             self._study.tell(trial.number, ordered, state=optuna_state)
+            self._ending = None
             if seconds is not None:
                 database.set_duration(self._storage, trial_id, seconds)
 
