@@ -25,6 +25,7 @@ from tutti.orchestration.after.rounds import (
 )
 from tutti.orchestration.before.kept_backbone import keep_backbone
 from tutti.records import TrialRecord, TrialState
+from tutti.tasks.kinds.classes import Classes
 
 LABELS = {"mood": [ExtraTrain(path=Path("/labels/mood.soft.parquet"), labels="soft")]}
 
@@ -71,7 +72,7 @@ def test_they_differ_in_name_and_pseudo_labels_alone_and_begin_with_the_same_poi
 def test_validation_rows_with_equal_texts_are_too_few_for_a_round(tmp_path):
     rows = pd.DataFrame({"id": range(60), "text": [f"text {row % 6}" for row in range(60)]})
     prepared = SimpleNamespace(
-        tasks=[None],
+        tasks=[SimpleNamespace(name="mood", kind=Classes())],
         parts={"mood": {"unlabeled": None}},
         settings={"split": {}},
         validation_rows=lambda: {"mood": rows},
@@ -106,7 +107,7 @@ def test_another_backbone_than_the_study_began_with_makes_no_round(tmp_path, mon
     monkeypatch.setattr(rounds, "prepare_rows", lambda *_: None)
     rows = pd.DataFrame({"id": range(60), "text": [f"text {row}" for row in range(60)]})
     prepared = SimpleNamespace(
-        tasks=[None],
+        tasks=[SimpleNamespace(name="mood", kind=Classes())],
         parts={"mood": {"unlabeled": None}},
         settings={"split": {}},
         validation_rows=lambda: {"mood": rows},

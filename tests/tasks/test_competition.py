@@ -215,7 +215,9 @@ def test_a_binary_file_is_named_as_such(write: Write) -> None:
 def test_a_wrong_encoding_names_line_byte_and_offset(write: Write, mark: bytes) -> None:
     content = mark + b"0\tabc\t1\n1\t" + "好".encode("gb18030") + b"\t1\n"
     offset = content.index("好".encode("gb18030"))
-    with pytest.raises(TaskFileError, match=rf"line 2 must be UTF-8; got byte 0xba at offset {offset}; save the file"):
+    with pytest.raises(
+        TaskFileError, match=rf"line 2 must be UTF-8; got byte 0xba at offset {offset}; set `encoding:`"
+    ):
         rows_of(write(content))
 
 

@@ -171,7 +171,7 @@ class Hub:
             cause = (error.__cause__ if is_general else None) or error
             if isinstance(cause, UnicodeDecodeError):  # which does not say in what file, of any split
                 for _, file, _ in self._csv_files():
-                    check_text(str(file))
+                    check_text(str(file), remedy="save the file as UTF-8")
             got = first_line(cause)
             remedy = "check `dataset`, `subset` and the split's name, and whether the hub can be reached"
             raise TaskFileError(Fault(self.origin(split), "be loadable by `datasets`", got, remedy)) from error

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 FAULTS_SHOWN = 10
+_OTHERWISE_ENCODED = (
+    "set `encoding:` of the task (gb18030 for Chinese text, windows-1252 for Western), or save it as UTF-8"
+)
 REPEATED = "repeated"
 """The attribute of frames of labelled rows with the faults that ids which repeat would be in rows to predict."""
 TEXTS = ("text", "choices")  # how the names of columns of texts begin
@@ -73,8 +76,11 @@ def existing_file(source: str) -> Path:
     raise TaskFileError(Fault(source, "be a file", "no such file", remedy))
 
 
-def check_text(source: str) -> None:
+def check_text(source: str, *, remedy: str = _OTHERWISE_ENCODED) -> None:
     """Reads a file once, in constant memory, to check that it is text.
+
+    Args:
+        remedy: where it is not UTF-8.
 
     Raises:
         TaskFileError: where the file is missing, empty, binary, or not UTF-8.
@@ -99,18 +105,25 @@ def check_text(source: str) -> None:
                     got, remedy = "a workbook of Excel", "use the layout table, which reads it, or save it as text"
                 raise TaskFileError(Fault(source, "be a text file", got, remedy))
             rest = decoder.getstate()[0]  # the bytes of a character that the last chunk has cut off
-            _decode(decoder, rest + content, source, offset=offset - len(rest), line=lines)
+            _decode(decoder, rest + content, source, offset=offset - len(rest), line=lines, remedy=remedy)
             filled = filled or bool((content.removeprefix(codecs.BOM_UTF8) if offset == 0 else content).strip())
             offset, lines = offset + len(content), lines + content.count(b"\n")
         rest = decoder.getstate()[0]
-        _decode(decoder, rest, source, offset=offset - len(rest), line=lines, final=True)
+        _decode(decoder, rest, source, offset=offset - len(rest), line=lines, remedy=remedy, final=True)
     if not filled:
         got = "an empty file, or white space alone"
         raise TaskFileError(Fault(source, "have at least one row", got, "name the file that has the rows"))
 
 
 def _decode(
-    decoder: codecs.IncrementalDecoder, content: bytes, source: str, *, offset: int, line: int, final: bool = False
+    decoder: codecs.IncrementalDecoder,
+    content: bytes,
+    source: str,
+    *,
+    offset: int,
+    line: int,
+    remedy: str,
+    final: bool = False,
 ) -> None:
     """Decodes ``content``, which starts at byte ``offset`` of the file and in its line number ``line``."""
     decoder.setstate((b"", 0))
@@ -123,7 +136,7 @@ def _decode(
                 f"{source}, line {place}",
                 "be UTF-8",
                 f"byte 0x{content[error.start]:02x} at offset {offset + error.start}",
-                "set `encoding:` of the task (gb18030 for Chinese text, windows-1252 for Western), or save it as UTF-8",
+                remedy,
             )
         ) from error
 
