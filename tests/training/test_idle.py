@@ -113,9 +113,19 @@ def test_all_keys_without_effect_are_on_one_line() -> None:
         ("class_weights", "balanced", VALUE, "without a task of classes or labels"),
         ("focal_gamma", 2.0, VALUE, "without a task of classes or labels"),
         ("ordered_head", "corn", CLASSES, "without a task of ordered classes"),
-        ("class_weights", "balanced", CHOICE, "with candidates, whose places are no classes"),
-        ("swap", True, CHOICE, "with candidates, which follow their context"),
-        ("long_texts", "windows", CHOICE, "with candidates: the context of each is cut"),
+        ("class_weights", "balanced", CHOICE, "with candidates or pairs, whose places are no classes"),
+        (
+            "swap",
+            True,
+            CHOICE,
+            "with candidates, which follow their context, and with texts that are read by themselves",
+        ),
+        (
+            "long_texts",
+            "windows",
+            CHOICE,
+            "with candidates, of which the context of each is cut, and with texts that are compared, which are cut",
+        ),
         ("task_sampling", "uniform", CLASSES, "in a study of one task"),
     ],
 )
