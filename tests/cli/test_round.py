@@ -166,7 +166,8 @@ def test_a_round_trains_on_hard_labels_of_a_task_that_is_called_soft(place, monk
     tasks = [report("mood.soft", soft=False), report("mood", soft=True)]
     labelled = SimpleNamespace(files=1, tasks=tasks)
     monkeypatch.setattr(round_, "show_pseudo_labels", lambda *_: None)
-    monkeypatch.setattr(round_.pseudo, "make_pseudo_labels", lambda *_, **__: SimpleNamespace(write=lambda: labelled))
+    made = SimpleNamespace(write=lambda: labelled, folder=place / "labels")
+    monkeypatch.setattr(round_.pseudo, "make_pseudo_labels", lambda *_, **__: made)
     monkeypatch.setattr(
         "tutti.orchestration.after.rounds.studies_with_labels",
         lambda *_, **given: labels.update(given["labels"]) or sys.exit(7),
