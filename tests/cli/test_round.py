@@ -162,7 +162,7 @@ def test_a_round_trains_on_hard_labels_of_a_task_that_is_called_soft(place, monk
     def report(name, soft):
         return SimpleNamespace(task=name, file=f"{name}.parquet", soft=soft, written=1)
 
-    labels: dict[str, ExtraTrain] = {}
+    labels: dict[str, list[ExtraTrain]] = {}
     tasks = [report("mood.soft", soft=False), report("mood", soft=True)]
     labelled = SimpleNamespace(files=1, tasks=tasks)
     monkeypatch.setattr(round_, "show_pseudo_labels", lambda *_: None)
@@ -174,7 +174,7 @@ def test_a_round_trains_on_hard_labels_of_a_task_that_is_called_soft(place, monk
     )
     (place / "student.yaml").write_text(STUDENT)
     run(place, "round studies/moods --recipe student.yaml", code=7)
-    assert [extra.labels for extra in labels.values()] == ["hard", "soft"]
+    assert [extra.labels for files in labels.values() for extra in files] == ["hard", "soft"]
 
 
 def test_a_round_that_is_interrupted_names_the_command_that_goes_on_with_it(place, monkeypatch):

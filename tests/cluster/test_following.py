@@ -33,7 +33,7 @@ def follow(monkeypatch):
                 return JobStatus(state)
 
         shown: list[str] = []
-        monkeypatch.setattr(submit, "_client", lambda address: Client())
+        monkeypatch.setattr(submit, "job_client", lambda address: Client())
         outcome = submit.follow_job("raysubmit_1", address=ADDRESS, show=shown.append)
         assert not tails
         return outcome, "".join(shown)

@@ -77,7 +77,7 @@ def test_the_sample_submission_is_one_of_the_task_s_files() -> None:
         ("auc", "tasks.mood.metric must be the name of a metric, or a mapping .*; got 'auc'; did you mean 'roc_auc'?"),
         (
             "meteor",
-            "got 'meteor'; choose one of macro_f1, micro_f1, .*, tag_accuracy, or name a file with one of your own",
+            "got 'meteor'; choose one of macro_f1, micro_f1, .*, tag_macro_f1, or name a file with one of your own",
         ),
         ("3", "tasks.mood.metric must be a text; got 3"),
         (
