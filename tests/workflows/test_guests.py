@@ -13,6 +13,7 @@ from voting_study import make_study, write_files
 
 import tutti
 from tutti.errors import StudyError, TaskFileError
+from tutti.workflows.guests import sources_of
 from tutti.workflows.study import Study
 
 
@@ -59,6 +60,20 @@ def test_what_is_exported_comes_back_to_the_last_bit(study, tmp_path, task):
         one, other = (study.bank.predictions(key, task, part) for key in ("t0001", "copy"))
         np.testing.assert_array_equal(one.outputs, other.outputs)
         np.testing.assert_array_equal(one.ids, other.ids)
+
+
+def test_an_export_replaces_no_file_of_a_user(study, tmp_path):
+    (tmp_path / "test.csv").write_text("id,text\n")
+    with pytest.raises(StudyError, match=r"test\.csv must not be there yet"):
+        study.export_predictions("t0001", tmp_path, task="mood")
+    assert [file.name for file in tmp_path.iterdir()] == ["test.csv"]
+
+
+def test_sources_by_task_are_told_apart_whatever_files_are_called(study, files, tmp_path):
+    odd = files["validation"].rename(tmp_path / "a; b.csv")
+    for _ in range(2):
+        record = study.import_predictions("odd", task="mood", validation=odd, test=files["test"])
+    assert sources_of(record)["mood"].startswith("a; b.csv (")
 
 
 def test_a_guest_votes_in_its_task_and_is_a_run_of_the_study(study, files, place):
