@@ -99,6 +99,13 @@ def test_a_guest_votes_in_its_task_and_is_a_run_of_the_study(study, files, place
     assert len(run.data.params["mood/validation_sha256"]) == 64
 
 
+def test_a_guest_without_unlabelled_rows_says_how_they_are_labelled(study, files, place):
+    study.import_predictions("lgbm", task="mood", validation=files["validation"], test=files["test"])
+    (place / "by_task.yaml").write_text("members: {top: 8, by: task}\n")
+    with pytest.raises(StudyError, match=r"got none for unlabeled; add them with `tutti bank import`"):
+        study.pseudo_labels(str(place / "by_task.yaml"))
+
+
 def test_a_submission_from_python_follows_its_sample(study, place):
     ids = [str(row) for row in study.prepared.ids("mood", "test")]
     sample = "Id,calm,glad,sad\n" + "".join(f"{row},0.3,0.3,0.4\n" for row in reversed(ids))
