@@ -58,7 +58,7 @@ def choose_submissions(study: StudyBase, *, public_share: float = 0.3) -> Choice
         if keys not in known:
             known[keys] = _elect(study, card["recipe_keys"])
         election = known[keys]
-        judged = {name: each.ballot.judge(each.held_out.scored) for name, each in election.tasks.items()}
+        judged = {name: each.together[1] for name, each in election.tasks.items()}
         means = Estimate.mean(
             [each.estimate for each in judged.values()], election.overlap, [*election.weights.values()]
         )
