@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -33,25 +34,52 @@ import torch
 from shared import BACKBONE, MAX_LENGTH, Target
 from transformers import pipeline
 
-from tutti.bundle.one import OnnxMember, export_onnx, export_plain
-from tutti.bundle.onnx_model import FILE
+from tutti.bundle.one import export_onnx, export_plain
+from tutti.bundle.onnx_model import FILE, OnnxModel
 from tutti.bundle.predict import Bundle
 from tutti.bundle.write import write_bundle
+from tutti.data.batches import TokenRows
 from tutti.data.encode import load_tokenizer
+from tutti.data.flat_rows import MAX_TOKENS, TokenizedRows
+from tutti.data.tokenized import tokenized
 from tutti.ensembling.fitted import Fitted
 from tutti.ensembling.methods.protocol import Weighted
 from tutti.ensembling.task_vote import TaskVote
-from tutti.modeling.checkpoint import save_checkpoint
+from tutti.modeling.checkpoint import read_metadata, save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import TextLimit
 from tutti.tasks.layouts.table import Table
 from tutti.tasks.task import Task
+from tutti.training.predict import batches_of
 
 TARGETS = {"bundle_vs_pipeline": Target(4), "int8_vs_bundle_float32": Target(1)}
 MEMBERS = 3
 TASK = Task("SST-2", ("bad", "good"), pair=False, metric="accuracy", submission="csv")
 CLEANING = {"emoji": None, "emoticons": False, "repeated_punctuation": False}
+
+
+class OnnxMember:
+    """Predicts texts with a file of ``export_onnx``, in batches by tokens of rows of similar length.
+
+    Args:
+        checkpoint: that it was made of, which has the tokenizer and the limit.
+    """
+
+    def __init__(self, file: Path, checkpoint: Path, task: Task) -> None:
+        self._onnx, self._tokenizer = OnnxModel(file), load_tokenizer(str(checkpoint))
+        self._limit = replace(read_metadata(checkpoint).limit, unit=task.unit)
+
+    def predict(self, texts: Mapping[str, Sequence[str]]) -> np.ndarray:
+        """``(rows, outputs)`` float32."""
+        rows = TokenizedRows(tokenized(texts, self._tokenizer, self._limit), self._tokenizer.pad_token_id)
+        tokens = TokenRows(rows)
+        order = np.argsort(-rows.lengths.astype(np.int64), kind="stable")
+        batches = batches_of(order, rows.lengths, 1, MAX_TOKENS["cpu"], windows=None)
+        found = np.concatenate([self._onnx.predict(tokens.pad(each)) for each in batches])
+        outputs = np.empty_like(found)
+        outputs[order] = found
+        return outputs
 
 
 def sentences(data: Path, count: int) -> list[str]:

@@ -111,6 +111,9 @@ def test_a_registered_bundle_is_loaded_by_its_alias(study, tmp_path):
     mlflow.set_tracking_uri(folder.mlflow_uri)
     try:
         frame = mlflow.pyfunc.load_model(done.model).predict(pd.DataFrame(ROWS))
+        first = mlflow.pyfunc.load_model("models:/mood/1").predict(pd.DataFrame(ROWS))  # as it was registered
     finally:
         mlflow.set_tracking_uri(None)
     assert frame["label"].tolist() == Bundle(tmp_path / "again").predict(ROWS)["label"]
+    earlier = Bundle(tmp_path / "bundle").predict(ROWS)
+    assert first.filter(like="p_").to_numpy() == pytest.approx(pd.DataFrame(earlier).filter(like="p_").to_numpy())

@@ -37,6 +37,15 @@ def test_members_are_trained_on_all_rows_for_the_epochs_that_were_found_and_vote
     card = json.loads((folder / "card.json").read_text(encoding="utf8"))
     assert any("cannot be measured" in note for note in card["notes"])
 
+    entry = bank.records()[0]
+    kept = {
+        task: {part: bank.predictions(entry.key, task, part) for part in parts}
+        for task, parts in bank.parts(entry.key).items()
+    }
+    bank.put(entry, {**kept, "mood": {part: each for part, each in kept["mood"].items() if part != "test"}})
+    assert "none of mood/test" in tutti("refit", study.folder.path, "--seeds", "2", code=2)
+    bank.put(entry, kept)
+
     again = tutti("refit", study.folder.path, "--seeds", "2")
     assert "Training" not in again
     assert re.search("other members, seeds or epochs", tutti("refit", study.folder.path, "--seeds", "3", code=2))

@@ -131,6 +131,10 @@ def test_the_rows_that_the_vote_has_wrong_are_written_for_relabelling(place, tmp
     assert mood["label_share"].astype(float).is_monotonic_increasing
     assert (table["new_label"] == "").all()
     assert {"t0000", "t0001"} & {*table.columns}
+    run(place, f"report studies/moods --errors {errors} --out {tmp_path / 'page'}", code=0)
+    table.assign(new_label="glad").to_csv(errors, index=False)
+    result = run(place, f"report studies/moods --errors {errors} --out {tmp_path / 'page'}", code=2)
+    assert "got one with labels in the column new_label" in result.message
 
 
 def test_a_study_with_folds_says_everywhere_that_new_rows_differ_from_validation_rows(place, tmp_path):
@@ -257,3 +261,8 @@ def test_the_pair_of_submissions_with_the_best_expected_score_is_chosen(place):
     result = run(place, "leaderboard choose studies/second --public-share 0.5", code=0)
     assert re.search(r"Choose (baseline and stacking|stacking and baseline)\.", result.out)
     assert "Beware: Public scores are" in result.out
+    (place / "baseline.yaml").write_text("members: {top: 1}\n")
+    run(place, "ensemble studies/second --recipe baseline.yaml --out studies/second/ensembles/baseline", code=0)
+    result = run(place, "leaderboard choose studies/second --public-share 0.5", code=0)
+    assert "baseline was written anew since its public score was added" in result.out
+    assert "No public score is known" in result.out

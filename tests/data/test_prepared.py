@@ -11,8 +11,9 @@ import pytest
 from task_rows import SCORES, TRAIN, MakeSpec
 
 from tutti.config.cleaning import Cleaning
-from tutti.data.prepared import PREPARED_FILE, load_prepared
+from tutti.data.prepared import PREPARED_FILE, load_prepared, write_part
 from tutti.errors import StorageError, StudyError
+from tutti.tasks.layouts.table import Table
 
 
 def test_a_second_run_gives_back_what_the_first_one_made(make_spec: MakeSpec, run_preparation: Any) -> None:
@@ -107,3 +108,11 @@ def test_another_kind_of_metric_is_refused_for_a_study_that_is_prepared(make_spe
     run_preparation(make_spec(train=SCORES))
     with pytest.raises(StudyError, match="metric must be 'macro_f1' as when the study was prepared; got 'pearson'"):
         run_preparation(make_spec(train=SCORES, metric="pearson"))
+
+
+def test_rows_whose_ids_repeat_are_written_without_a_warning(tmp_path, recwarn):
+    (tmp_path / "rows.csv").write_text("id,text,label\na,one,x\na,two,y\n")
+    rows = Table(id="id").read(str(tmp_path / "rows.csv"), labelled=True)
+    assert rows["id"].tolist() == ["a", "a#2"]
+    write_part(rows.assign(label=[0, 1]), tmp_path / "rows.parquet")
+    assert not recwarn.list

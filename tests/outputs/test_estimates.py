@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tutti.ensembling.nested import Judged
+from tutti.ensembling.procedure import OutOfFold
 from tutti.outputs.election import estimates
 from tutti.outputs.election.estimates import Estimates
 from tutti.outputs.election.members import Rule, elect
@@ -45,6 +47,16 @@ def test_an_estimate_is_read_again_to_the_last_bit(estimated):
     assert none == 0
     assert_equal(vote, again)
     assert_equal(single, single_again)
+
+
+def test_every_number_of_an_estimate_is_kept(tmp_path):
+    judged = Judged(score=0.5, resampled=np.array([0.4, 0.6]), one_row=0.01, least=0.25)  # least: of MAP@3, say
+    found = OutOfFold(np.zeros((1, 2)), np.zeros((1, 2)), None, None, np.zeros(2), None)
+    estimates._write(tmp_path / "estimates" / "one.safetensors", found, judged)
+    kept = estimates._read(tmp_path / "estimates" / "one.safetensors")
+    assert kept is not None
+    assert_equal((found, judged), kept)
+    assert kept[1].estimate == judged.estimate
 
 
 def test_another_recipe_is_computed(estimated):

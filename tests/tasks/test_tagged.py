@@ -241,3 +241,8 @@ def test_a_line_without_a_tag_is_told(tmp_path):
     source = file(tmp_path, "a.conll", "a O\nb\n")
     with pytest.raises(TaskFileError, match=r"line 2 must have a tag beside each word"):
         Tagged().read(source, labelled=True)
+
+
+def test_whole_numbers_beside_empty_ids_are_spelled_as_whole(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"id": 7.0, "tokens": ["a"], "tags": ["O"]}\n', encoding="utf8")
+    assert Tagged().read(str(tmp_path / "rows.jsonl"), labelled=False)["id"].tolist() == ["7"]

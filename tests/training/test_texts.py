@@ -184,6 +184,15 @@ def with_scores(
     return list(found), scores
 
 
+def test_of_several_samples_of_a_row_the_first_one_has_its_own_score(
+    whole: tuple[Any, Any, Path], texts: dict[str, dict[str, EncodedPart]]
+) -> None:
+    settings = {"max_new_tokens": 3, "do_sample": True, "num_return_sequences": 2}
+    found, scores = with_scores(whole[2] / "best", texts["answers"]["test"], settings)
+    assert len(scores) == len(found)
+    assert (np.isfinite(scores) & (scores < 0)).all()
+
+
 def written(folder: Path, part: EncodedPart, settings: dict[str, Any], **options: Any) -> list[str]:
     return with_scores(folder, part, settings, **options)[0]
 

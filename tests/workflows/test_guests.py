@@ -13,6 +13,7 @@ from voting_study import make_study, write_files
 
 import tutti
 from tutti.errors import StudyError, TaskFileError
+from tutti.workflows.guests import sources_of
 from tutti.workflows.study import Study
 
 
@@ -61,6 +62,20 @@ def test_what_is_exported_comes_back_to_the_last_bit(study, tmp_path, task):
         np.testing.assert_array_equal(one.ids, other.ids)
 
 
+def test_an_export_replaces_no_file_of_a_user(study, tmp_path):
+    (tmp_path / "test.csv").write_text("id,text\n")
+    with pytest.raises(StudyError, match=r"test\.csv must not be there yet"):
+        study.export_predictions("t0001", tmp_path, task="mood")
+    assert [file.name for file in tmp_path.iterdir()] == ["test.csv"]
+
+
+def test_sources_by_task_are_told_apart_whatever_files_are_called(study, files, tmp_path):
+    odd = files["validation"].rename(tmp_path / "a; b.csv")
+    for _ in range(2):
+        record = study.import_predictions("odd", task="mood", validation=odd, test=files["test"])
+    assert sources_of(record)["mood"].startswith("a; b.csv (")
+
+
 def test_a_guest_votes_in_its_task_and_is_a_run_of_the_study(study, files, place):
     shuffled = changed(files["validation"], lambda rows: [rows[0], *rows[:0:-1]])
     record = study.import_predictions("lgbm", task="mood", validation=shuffled, test=files["test"])
@@ -82,6 +97,13 @@ def test_a_guest_votes_in_its_task_and_is_a_run_of_the_study(study, files, place
     )
     assert run.data.metrics["score"] == pytest.approx(record.score, abs=1e-4)
     assert len(run.data.params["mood/validation_sha256"]) == 64
+
+
+def test_a_guest_without_unlabelled_rows_says_how_they_are_labelled(study, files, place):
+    study.import_predictions("lgbm", task="mood", validation=files["validation"], test=files["test"])
+    (place / "by_task.yaml").write_text("members: {top: 8, by: task}\n")
+    with pytest.raises(StudyError, match=r"got none for unlabeled; add them with `tutti bank import`"):
+        study.pseudo_labels(str(place / "by_task.yaml"))
 
 
 def test_a_submission_from_python_follows_its_sample(study, place):

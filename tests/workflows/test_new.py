@@ -15,6 +15,7 @@ import pytest
 
 from tutti.config.load import load_study
 from tutti.config.study import StudyConfig
+from tutti.data.guess.files import _unpacked
 from tutti.data.guess.shapes import SHAPES
 from tutti.errors import ConfigError, StudyError, TaskFileError
 from tutti.workflows.new import new_study
@@ -211,6 +212,25 @@ def test_an_archive_of_all_files_is_unpacked(folder):
     assert Path(task.train) == folder.parent / "moods" / "train.csv"
 
 
+def test_an_archive_does_not_replace_an_unpacked_file_that_was_changed(folder):
+    with zipfile.ZipFile(folder / "moods.zip", "w") as archive:
+        for part in ("train", "test"):
+            archive.writestr(f"{part}.csv", frame(part, **MOODS).to_csv(index=False))
+    corrected = folder.parent / "moods" / "train.csv"
+    corrected.write_text("mended by hand\n")
+    with pytest.raises(TaskFileError, match=r"train\.csv must be as it is in .*moods\.zip"):
+        new_study(folder / "moods.zip", folder.parent / "study.yaml", quiet=True)
+    assert corrected.read_text() == "mended by hand\n"
+
+
+def test_files_of_one_name_in_an_archive_do_not_replace_each_other(folder):
+    with zipfile.ZipFile(folder / "all.zip", "w") as archive:
+        for name in ("joy", "rage"):
+            archive.writestr(f"{name}/train.csv", frame("train", **MOODS).assign(mood=name).to_csv(index=False))
+    unpacked = [*_unpacked(folder / "all.zip", folder)]
+    assert [pd.read_csv(file)["mood"][0] for file in unpacked] == ["joy", "rage"]
+
+
 @pytest.mark.parametrize("like", SHAPES)
 def test_the_shape_of_a_known_solution_is_a_valid_study(folder, like):
     columns = KINDS["several numbers" if like == "feedback3" else "grades" if like == "aes2" else "a pair"][0]
@@ -233,5 +253,8 @@ def test_what_cannot_be_a_study_is_said(folder):
     (folder.parent / "study.yaml").write_text("study: mine\n")
     with pytest.raises(StudyError, match="be a new file"):
         written(folder)
+    (folder.parent / "notes.md").write_text("mine\n")
+    with pytest.raises(StudyError, match=r"notes\.md must be a new file"):
+        new_study(folder, folder.parent / "notes.yaml", quiet=True)
     with pytest.raises(ConfigError, match="be one of feedback3"):
         new_study(folder, folder.parent / "other.yaml", like="feedback4", quiet=True)

@@ -15,15 +15,13 @@ from tutti.bundle.onnx_model import FILE, OnnxModel, check_onnx, write_onnx
 from tutti.bundle.write import portable
 from tutti.data.batches import TokenRows
 from tutti.data.encode import load_tokenizer
-from tutti.data.flat_rows import MAX_TOKENS, TokenizedRows
+from tutti.data.flat_rows import TokenizedRows
 from tutti.data.tokenized import tokenized
-from tutti.modeling.checkpoint import read_metadata
 from tutti.modeling.merge import merged_model
 from tutti.modeling.model import MultiTaskModel
 from tutti.modeling.plain import check_equal, plain_model
 from tutti.records import TextLimit
 from tutti.tasks.task import Task
-from tutti.training.predict import batches_of
 
 _BATCH = 8
 
@@ -111,26 +109,3 @@ def _batches(
     order = np.argsort(-rows.lengths.astype(np.int64), kind="stable")
     for start in range(0, len(order), _BATCH):
         yield tokens.pad(order[start : start + _BATCH])
-
-
-class OnnxMember:
-    """Predicts texts with a file of ``export_onnx``, in batches by tokens of rows of similar length.
-
-    Args:
-        checkpoint: that it was made of, which has the tokenizer and the limit.
-    """
-
-    def __init__(self, file: Path, checkpoint: Path, task: Task) -> None:
-        self._onnx, self._tokenizer = OnnxModel(file), load_tokenizer(str(checkpoint))
-        self._limit = replace(read_metadata(checkpoint).limit, unit=task.unit)
-
-    def predict(self, texts: Mapping[str, Sequence[str]]) -> np.ndarray:
-        """``(rows, outputs)`` float32."""
-        rows = TokenizedRows(tokenized(texts, self._tokenizer, self._limit), self._tokenizer.pad_token_id)
-        tokens = TokenRows(rows)
-        order = np.argsort(-rows.lengths.astype(np.int64), kind="stable")
-        batches = batches_of(order, rows.lengths, 1, MAX_TOKENS["cpu"], windows=None)
-        found = np.concatenate([self._onnx.predict(tokens.pad(each)) for each in batches])
-        outputs = np.empty_like(found)
-        outputs[order] = found
-        return outputs

@@ -26,6 +26,7 @@ from tutti.data.tokenized import tokenized
 from tutti.ensembling.fitted import Fitted
 from tutti.ensembling.task_vote import TaskVote
 from tutti.errors import Fault, StorageError, TaskFileError, TuttiError, UserError
+from tutti.files import whole_file
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.int8 import quantised
 from tutti.modeling.model import MultiTaskModel
@@ -228,6 +229,8 @@ def main(folder: Path) -> None:
         if options.out.suffix not in _SUFFIXES:
             rule = f"end in {', '.join(_SUFFIXES)}"
             raise UserError(Fault(f"--out {options.out}", rule, repr(options.out.suffix), "name the file so"))
+        if options.out.resolve() == Path(options.input).resolve():
+            raise UserError(Fault(f"--out {options.out}", "be another file than --input", "the same", "name another"))
         began = time.perf_counter()
         bundle = Bundle(folder, device=options.device, quantize=options.quantize)
         print(f"loaded in {time.perf_counter() - began:.1f} s, predicts in {bundle.precision}", file=sys.stderr)
@@ -242,18 +245,18 @@ def main(folder: Path) -> None:
 
 def _write(out: Path, blocks: Iterator[Columns]) -> int:
     """Writes blocks as they come, and returns the number of rows."""
-    if out.suffix == ".parquet":
-        import pandas as pd
+    with whole_file(out) as begun:
+        if out.suffix == ".parquet":
+            import pandas as pd
 
-        tables = [pd.DataFrame(columns) for columns in blocks]
-        pd.concat(tables, ignore_index=True).to_parquet(out, index=False)
-        return sum(map(len, tables))
-    rows, begun = 0, out.with_name(f".{out.name}.tmp")
-    with begun.open("w", encoding="utf-8", newline="") as file:
-        for columns in blocks:
-            _write_block(file, columns, lines=out.suffix != ".csv", header=not rows)
-            rows += len(columns["id"])
-    begun.replace(out)
+            tables = [pd.DataFrame(columns) for columns in blocks]
+            pd.concat(tables, ignore_index=True).to_parquet(begun, index=False)
+            return sum(map(len, tables))
+        rows = 0
+        with begun.open("w", encoding="utf-8", newline="") as file:
+            for columns in blocks:
+                _write_block(file, columns, lines=out.suffix != ".csv", header=not rows)
+                rows += len(columns["id"])
     return rows
 
 

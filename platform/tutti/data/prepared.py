@@ -144,8 +144,10 @@ def write_part(rows: DataFrame, path: Path) -> Path:
             types["label"] = pa.list_(pa.int32())
             rows = rows.assign(label=[tags[tags != ABSENT] for tags in rows["label"]])
     schema = pa.schema([(name, dtype) for name, dtype in types.items() if name in rows])
+    table = rows[schema.names]
+    table.attrs = {}  # which Parquet would have to spell as JSON
     with whole_file(path) as temporary:
-        pq.write_table(pa.Table.from_pandas(rows[schema.names], schema=schema, preserve_index=False), temporary)
+        pq.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False), temporary)
     return path
 
 

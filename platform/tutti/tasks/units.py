@@ -1,18 +1,17 @@
-"""Units of a text: the words or characters of which each has a tag."""
+"""Units of a text, of which each has a tag.
+
+``word``: what stands between spaces, of files that list words; ``character``: each one, of files that list these;
+``piece``: words, ideographs and signs of running text, of files that mark parts of it by their offsets.
+"""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 import regex
-
-Unit = Literal["word", "character", "piece"]
-"""``word``: what stands between spaces, of files that list words; ``character``: each one, of files that list these;
-``piece``: words, ideographs and signs of running text, of files that mark parts of it by their offsets."""
 
 _NO_BREAK = "\u00a0"  # a space within a listed word, which would otherwise become two
 _WORDS = regex.compile(r"[^ ]+")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -50,13 +51,13 @@ class StudyRun:
             self._client.set_tag(self._run_id, "mlflow.note.content", f"[{what}]({page})")
 
     def register(self, folder: Path, name: str, *, alias: str | None) -> str:
-        """Uploads an MLflow model to the folder ``bundles/NAME`` and registers it; returns its address.
+        """Uploads an MLflow model to a new folder below ``bundles/NAME`` and registers it; returns its address.
 
         Args:
             alias: that its version gets, such as ``champion``; another version loses it.
         """
         with store_faults(self._uri):
-            place = f"bundles/{name}"
+            place = f"bundles/{name}/{uuid.uuid4().hex[:8]}"  # earlier versions keep their files
             self._client.log_artifacts(self._run_id, str(folder), place)
             with suppress(MlflowException):  # which it already has
                 self._client.create_registered_model(name)

@@ -84,11 +84,11 @@ def artifact_findings(uri: str, *, place: Path) -> Iterator[Finding]:
 
 def _relocate(uri: str, old: str, new: str) -> None:
     """Replaces the beginning of recorded folders. MLflow has no call for it."""
-    below = "artifact_uri LIKE ? || '/%'"
+    below = "substr(artifact_uri, 1, length(?1) + 1) = ?1 || '/'"
     with store_faults(uri), closing(sqlite3.connect(str(make_url(uri).database))) as connection, connection:
         connection.execute("UPDATE experiments SET artifact_location = ? WHERE artifact_location = ?", (new, old))
-        set_uri = "UPDATE runs SET artifact_uri = ? || substr(artifact_uri, length(?) + 1)"
-        connection.execute(f"{set_uri} WHERE {below}", (new, old, old))
+        set_uri = "UPDATE runs SET artifact_uri = ?2 || substr(artifact_uri, length(?1) + 1)"
+        connection.execute(f"{set_uri} WHERE {below}", (old, new))
 
 
 def _running(uri: str, experiment: str) -> list[Run]:

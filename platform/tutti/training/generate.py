@@ -126,11 +126,11 @@ def generate(
                     batch.to(device), attention_mask=mask.to(device), generation_config=config, tokenizer=tokenizer
                 )
             per_row = len(out) // len(rows)  # num_return_sequences, of which the first is the best
+            in_order = config.get_generation_mode() in _IN_ORDER
+            scores = chances.of(out[:, width:], end=end)[::per_row] if in_order else []
             out = out[::per_row]
             texts = tokenizer.batch_decode(out[:, width:].cpu(), skip_special_tokens=True)
-            if config.get_generation_mode() in _IN_ORDER:
-                scores = chances.of(out[:, width:], end=end)
-            else:
+            if not in_order:
                 scores = _log_probabilities(model, task, out, mask.to(device), end=end)
             written |= {int(row): (text.rstrip(), own) for row, text, own in zip(rows, texts, scores, strict=True)}
     model.train(training)

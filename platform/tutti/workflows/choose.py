@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def choose_submissions(study: StudyBase, *, public_share: float = 0.3) -> Choice
     """
     from tutti.ensembling.nested import Estimate
     from tutti.outputs.election.choice import Submission, choose
-    from tutti.outputs.submission.leaderboard import Leaderboard
+    from tutti.outputs.submission.leaderboard import Leaderboard, key_of
 
     study = study.stored
     if not 0 < public_share < 1:
@@ -47,6 +48,7 @@ def choose_submissions(study: StudyBase, *, public_share: float = 0.3) -> Choice
     election: Election | None = None
     rows: dict[str, int] = {}
     known: dict[str, Election] = {}
+    names = Counter(Path(folder).name for folder in folders)
     for folder in sorted(folders):
         card = _card(Path(folder))
         if card is None or card["objective"] is None:
@@ -56,12 +58,16 @@ def choose_submissions(study: StudyBase, *, public_share: float = 0.3) -> Choice
         if keys not in known:
             known[keys] = _elect(study, card["recipe_keys"])
         election = known[keys]
-        judged = {name: each.ballot.judge(each.held_out.scored) for name, each in election.tasks.items()}
+        judged = {name: each.together[1] for name, each in election.tasks.items()}
         means = Estimate.mean(
             [each.estimate for each in judged.values()], election.overlap, [*election.weights.values()]
         )
-        public = entries[folder].public if folder in entries else None
-        found.append(Submission(Path(folder).name, means, judged, public))
+        entry = entries.get(folder)
+        if entry is not None and entry.key != key_of(Path(folder)):
+            study.console.print(f"{folder} was written anew since its public score was added, which is left out")
+            entry = None
+        name = Path(folder).name if names[Path(folder).name] == 1 else folder
+        found.append(Submission(name, means, judged, None if entry is None else entry.public))
         rows = {
             "validation": sum(task["rows"].get("validation", 0) for task in card["tasks"]),
             "test": sum(n for task in card["tasks"] for part, n in task["rows"].items() if part.startswith("test")),
@@ -90,6 +96,7 @@ def _card(folder: Path) -> dict[str, Any] | None:
 
 def _elect(study: StudyBase, keys: dict[str, Any]) -> Election:
     from tutti.config.recipe import Recipe
+    from tutti.outputs.election.estimates import Estimates
     from tutti.outputs.election.members import elect
 
     recipe = Recipe.model_validate({name: value for name, value in keys.items() if name != "others"})
@@ -101,4 +108,5 @@ def _elect(study: StudyBase, keys: dict[str, Any]) -> Election:
         validation=study.prepared.validation_rows(),
         needed={},
         rule=rule_of(recipe),
+        estimates=Estimates(study.folder.estimates),
     )

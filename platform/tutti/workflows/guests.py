@@ -27,6 +27,15 @@ def guests(study: StudyBase) -> list[CheckpointRecord]:
     return [record for record in study.stored.bank.records() if record.source is not None]
 
 
+def sources_of(record: CheckpointRecord) -> dict[str, str]:
+    """By task, where a guest's predictions come from; empty for a trial."""
+    if record.source is None:
+        return {}
+    begins = "|".join(re.escape(task) for task in record.task_scores)  # file names may have any character
+    found = re.split(rf"(?:^|; )({begins}): ", record.source)
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
 def import_predictions(
     study: StudyBase,
     name: str,
@@ -124,7 +133,7 @@ def put_guest(
     scores = {task.name: Scorer.of(task).score(labels, outputs["validation"])}
     sources = {task.name: source}
     if name in known:
-        sources = dict(each.split(": ", 1) for each in (known[name].source or "").split("; ")) | sources
+        sources = sources_of(known[name]) | sources
         scores = {**known[name].task_scores, **scores}
         for other, parts in bank.parts(name).items():
             if other != task.name:
@@ -149,7 +158,7 @@ def export_predictions(study: StudyBase, key: str, out: Path | str, *, task: str
 
     Raises:
         StorageError: if the bank has no such predictions.
-        StudyError: if a row of the task has no fixed number of outputs.
+        StudyError: if a row of the task has no fixed number of outputs, or a file of other content is there.
 
     Example:
         >>> study.export_predictions("t0003", "for_the_team")
@@ -160,11 +169,15 @@ def export_predictions(study: StudyBase, key: str, out: Path | str, *, task: str
     study, out = study.stored, Path(out)
     own = task_named(study, task)
     output_columns(own)
-    written = []
-    for part in study.bank.parts(key).get(own.name, ()):
-        written.append(out / f"{part}.csv")
-        write_whole(written[-1], to_csv(study.bank.predictions(key, own.name, part), own))
-    return tuple(written)
+    parts = study.bank.parts(key).get(own.name, ())
+    tables = {out / f"{part}.csv": to_csv(study.bank.predictions(key, own.name, part), own) for part in parts}
+    for file, table in tables.items():  # the folder may have a competition's own test.csv
+        if file.exists() and (not file.is_file() or file.read_bytes() != table.encode()):
+            rule, remedy = "not be there yet, to be written", "name another folder with --out, or move it away"
+            raise StudyError(Fault(str(file), rule, "a file of other content", remedy))
+    for file, table in tables.items():
+        write_whole(file, table)
+    return tuple(tables)
 
 
 def _check_name(name: str) -> None:

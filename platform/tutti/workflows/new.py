@@ -75,7 +75,7 @@ def new_study(
         backbone: by default one for the language, small without a GPU.
 
     Raises:
-        StudyError: if ``out`` is there already.
+        StudyError: if ``out`` is there already, or another file in the place of the page.
         TaskFileError: if there are no labelled rows, or a file cannot be read.
         ConfigError: if the metric does not fit the labels, or a name is unknown.
 
@@ -84,12 +84,17 @@ def new_study(
     """
     from tutti.data.guess.columns import guess
     from tutti.data.guess.files import handed_out, plain_name
-    from tutti.data.guess.seen import page, seen
+    from tutti.data.guess.seen import PAGE_TITLE, page, seen
 
     out, console = Path(out), quiet_console() if quiet else shared_console
     given = [Path(each) for each in ([files] if isinstance(files, str | Path) else files)]
-    if out.exists():
-        raise StudyError(Fault(str(out), "be a new file", "one that is there", "name another one with --out"))
+    written = out.with_suffix(".md")  # the page
+    is_ours = written.is_file() and written.read_bytes().startswith(PAGE_TITLE.encode())  # of an earlier study file
+    if taken := [each for each in (out, written) if each.exists() and not (each == written and is_ours)]:
+        raise StudyError(Fault(str(taken[0]), "be a new file", "one that is there", "name another one with --out"))
+    if out == written:
+        rule, remedy = "be a study file, beside which the page has the suffix .md", "name it .yaml"
+        raise StudyError(Fault(f"--out {out}", rule, "the suffix .md", remedy))
     shape = _shape(like)
     tasks = handed_out(given, unpack=out.absolute().parent)
     guesses: dict[str, Guess] = {}
@@ -113,9 +118,9 @@ def new_study(
     text = study_text(document, guesses, looked, shape=shape, like=like, given=given, out=out)
     write_whole(out, text)
     files_of = {task.name: {part: str(file) for part, file in _parts(task).items()} for task in tasks}
-    write_whole(out.with_suffix(".md"), page(looked, notices=notices, files=files_of))
+    write_whole(written, page(looked, notices=notices, files=files_of))
     stores.read_study_file(out, overrides=[])
-    return New(out, out.with_suffix(".md"), document["study"])
+    return New(out, written, document["study"])
 
 
 def _shape(like: str | None) -> Shape | None:

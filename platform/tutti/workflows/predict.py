@@ -330,6 +330,7 @@ def single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predict
     from tutti.modeling.checkpoint import METADATA, read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import check_predicts
+    from tutti.training.machine.precision import ruled_out
 
     checkpoint, config, folder = checkpoint.absolute(), study.config, study.folder
     example = folder.trial("t0000").fold(0) if config.split.folds else folder.trial("t0000")
@@ -342,7 +343,7 @@ def single_checkpoint(study: StudyBase, task: Task, checkpoint: Path) -> Predict
     fitted = metadata.decisions.get(task.name)
     vote = TaskVote(task, {0: range(len(folders))}, decision=None if fitted is None else np.array(fitted))
     checkpoints = [Checkpoint(each, metadata.limit) for each in folders]
-    return Predictors(f"the checkpoint {checkpoint}", checkpoints, vote, {}, config.training)
+    return Predictors(f"the checkpoint {checkpoint}", checkpoints, vote, {}, ruled_out(config.training))
 
 
 def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:

@@ -41,7 +41,8 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
         The vote, which says what score is expected: it cannot be measured, as no labelled row is left.
 
     Raises:
-        StudyError: if the recipe lets other studies vote, or an earlier refit with it had other members or seeds.
+        StudyError: if the recipe lets other studies vote, or an earlier refit with it had other members, seeds or
+            test sets.
         TrialError: if a training fails.
 
     Example:
@@ -73,13 +74,22 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
     known = {record.key for record in bank.records()}
     if left := [job for job in jobs if job.name not in known]:
         _train(study, left, place)
+    means = _means(study, bank, jobs)
+    if lacking := sorted(
+        f"{task}/{part}"
+        for task, parts in test_ids(config, prepared).items()
+        for part in parts
+        if any((job.trial, task, part) not in means for job in jobs)
+    ):  # else the models from before would vote there
+        rule, remedy = "have predictions of all test sets", f"remove {place} to train anew, with sets added since"
+        raise StudyError(Fault(f"the refit in {place}", rule, f"none of {', '.join(lacking)}", remedy))
     voted = vote(
         study=study.name,
         recipe_name=f"{name}-refit",
         tasks=prepared.tasks,
         validation=prepared.validation_rows(),
         test_ids=test_ids(config, prepared),
-        bank=WithParts(ballot, _means(study, bank, jobs)),
+        bank=WithParts(ballot, means),
         rule=rule_of(chosen),
         submission=formats_of(config, prepared, chosen),
         folded=config.split.folds is not None,

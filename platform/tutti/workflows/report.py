@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutti.config.address import to_read, without_password
-from tutti.errors import TrackingError
+from tutti.errors import Fault, StudyError, TrackingError
 from tutti.files import write_whole
 from tutti.records import TrialState
 from tutti.workflows import stores
@@ -49,12 +49,13 @@ def report(
         The page, a listing with its hash, and ``errors``.
 
     Raises:
-        StudyError: if ``out`` holds other files, or the study is unfinished.
+        StudyError: if ``out`` holds other files, ``errors`` is a file with new labels, or the study is unfinished.
 
     Example:
         >>> page, *_ = study.report(errors="errors.csv")
     """
     study = study.stored
+    _check_errors(None if errors is None else Path(errors))
     config, folder, quiet = study.config, study.folder, study.console.quiet
     place = folder.report if out is None else Path(out)
     if watch and is_running(study):
@@ -82,6 +83,22 @@ def report(
         except TrackingError as error:  # the page is written already
             study.console.print(f"Not stored in MLflow: {error}")
     return files
+
+
+def _check_errors(file: Path | None) -> None:
+    """Raises StudyError where labels were filled in, or the file is another one: it would be lost."""
+    if file is None or not file.exists():
+        return
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(file, dtype=str, keep_default_na=False)
+        empty = not len(table.columns) or not (table["new_label"].str.strip() != "").any()
+        got = "one with labels in the column new_label"
+    except (OSError, ValueError, KeyError, pd.errors.ParserError):
+        empty, got = file.is_file() and not file.read_bytes().strip(), "another file"
+    if not empty:
+        raise StudyError(Fault(f"--errors {file}", "be a new file, or one without new labels", got, "name another one"))
 
 
 def _write(

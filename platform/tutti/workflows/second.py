@@ -9,7 +9,7 @@ import numpy as np
 
 from tutti.errors import Fault, StudyError, TaskFileError, counted, nearest
 from tutti.workflows.base import StudyBase
-from tutti.workflows.guests import put_guest
+from tutti.workflows.guests import put_guest, sources_of
 
 if TYPE_CHECKING:
     from tutti.records import CheckpointRecord
@@ -68,15 +68,13 @@ def second(
         raise StudyError(Fault("--model", f"be one of {', '.join(MODELS)}", repr(model), remedy))
     bank, prepared = study.bank, study.prepared
     parts = [
-        part
-        for part in prepared.parts[own.name]
-        if part == "validation" or (part.startswith("test") or part == "unlabeled")
+        part for part in prepared.parts[own.name] if part in ("validation", "unlabeled") or part.startswith("test")
     ]
     records = [
         record
         for record in bank.records()
         if own.name in record.task_scores
-        and f"{own.name}: {SOURCE}" not in (record.source or "")
+        and not sources_of(record).get(own.name, "").startswith(SOURCE)
         and record.key != name
     ]
     if not records:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -123,12 +124,24 @@ def _unpacked(file: Path, into: Path) -> Iterator[Path]:
         if len(members) < 2:
             yield file
             return
-        for member in members:
-            target = into / file.stem / Path(member.filename).name  # without folders, which could lead out of it
-            if not target.is_file() or target.stat().st_size != member.file_size:
+        targets = [into / file.stem / _inside(member.filename, members) for member in members]
+        for member, target in zip(members, targets, strict=True):
+            if target.exists() and (not target.is_file() or zlib.crc32(target.read_bytes()) != member.CRC):
+                rule, remedy = f"be as it is in {file}", "move it away, or name the unpacked folder in place of it"
+                raise TaskFileError(Fault(str(target), rule, "another content", remedy))
+        for member, target in zip(members, targets, strict=True):
+            if not target.exists():
                 with whole_file(target) as temporary, archive.open(member) as content:
                     temporary.write_bytes(content.read())
             yield target
+
+
+def _inside(name: str, members: Sequence[zipfile.ZipInfo]) -> str:
+    """The file's name for a member of an archive: without its folders, which could lead out, or with them in the name
+    where several members are called alike.
+    """
+    alone = [Path(each.filename).name for each in members].count(Path(name).name) == 1
+    return Path(name).name if alone else "_".join(plain_name(each) for each in Path(name).parts)
 
 
 def _tasks(folder: Path, files: Sequence[Path]) -> Iterator[HandedOut]:

@@ -147,6 +147,9 @@ def _odd(labelled: DataFrame, tests: Mapping[str, DataFrame], validation: DataFr
             yield f"{empty:,} rows of {name} have no text"
 
 
+PAGE_TITLE = "# What the files hold"
+
+
 def page(found: Mapping[str, Seen], *, notices: Sequence[str], files: Mapping[str, Mapping[str, str]]) -> str:
     """What was seen, as a page of Markdown.
 
@@ -154,7 +157,7 @@ def page(found: Mapping[str, Seen], *, notices: Sequence[str], files: Mapping[st
         notices: of the preparation, one line each.
         files: by task and part, the file.
     """
-    lines = ["# What the files hold", ""]
+    lines = [PAGE_TITLE, ""]
     for name, each in found.items():
         median, most, nearly, longest = each.tokens
         lines += [f"## {name}", "", f"{each.task.kind.describe(each.task.names)}, {each.language}.", ""]

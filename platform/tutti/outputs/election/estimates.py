@@ -73,7 +73,8 @@ def _read(file: Path) -> tuple[OutOfFold, Judged] | None:
 
     try:
         arrays = load_file(file)
-        judged = Judged(arrays.pop("score").item(), arrays.pop("resampled"), arrays.pop("one_row").item())
+        numbers = {name: arrays.pop(name).item() for name in ("score", "one_row", "least")}
+        judged = Judged(**numbers, resampled=arrays.pop("resampled"))
         found = OutOfFold(
             decisions=arrays["decisions"],
             scored=arrays.get("scored", arrays["decisions"]),
@@ -97,6 +98,7 @@ def _write(file: Path, found: OutOfFold, judged: Judged) -> None:
         "score": np.array(judged.score),
         "resampled": judged.resampled,
         "one_row": np.array(judged.one_row),
+        "least": np.array(judged.least),
     }
     if sum(array.nbytes for array in arrays.values()) > _MOST_BYTES:
         return

@@ -88,6 +88,7 @@ def without_parts(
     bank: Checkpoints, needed: Mapping[str, Sequence[str]], voting: Mapping[str, set[str]], study: str
 ) -> Iterator[Fault]:
     parts_by_key = {key: bank.parts(key) for key in sorted(set().union(*voting.values()))}
+    guests = {record.key for record in bank.records() if record.source is not None}
     for key, parts in parts_by_key.items():
         for task, names in needed.items():
             missing = [name for name in names if name not in parts.get(task, ())]
@@ -96,6 +97,8 @@ def without_parts(
                 remedy = f"{AGAIN} where the task's files have changed"
                 if all(name.startswith("test") for name in missing):  # of a set that was added since
                     remedy = f"run `tutti predict {study}`, which makes them from the trial's weights"
+                if key in guests:
+                    remedy = "add them with `tutti bank import` or `tutti second`, or set `members: {guests: false}`"
                 if owner not in ("", study):
                     remedy = f"leave {owner} out, or run a study like it with the files of {study}"
                 yield Fault(f"trial {key}", f"have predictions for every part of task {task}", got, remedy)

@@ -111,6 +111,15 @@ class Leaderboard:
         return index + 1, entry
 
 
+def key_of(submission: Path) -> str:
+    """The ``Entry.key`` of what the folder holds now, which may have been written anew since it was added.
+
+    Raises:
+        StudyError: if it is no folder that ``tutti ensemble`` wrote.
+    """
+    return _read(submission, public=0.0)[2].key
+
+
 def correlation(entries: Sequence[Entry]) -> Correlation | None:
     """Pearson's and Spearman's coefficients of public and local scores.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.errors import Fault, TaskFileError, counted
 from tutti.files import write_whole
-from tutti.tasks.layouts.cells import cell_text
+from tutti.tasks.layouts.cells import cell_text, id_text
 from tutti.tasks.layouts.packed import unpacked_name
 from tutti.tasks.layouts.reading import REPEATED, CellCheck, FileSource, checked_columns, raise_any
 from tutti.tasks.layouts.table import Table, column_names, table_blocks
@@ -249,7 +249,7 @@ class Tagged(FileSource):
             got = f"the columns {', '.join(table) or 'none'}"
             raise TaskFileError(Fault(self.origin(source), rule, got, "name the column as `columns: {text: NAME}`"))
         name = self.id or ("id" if "id" in table else None)
-        ids = [cell_text(cell) for cell in table[name]] if name in table and name else [None] * len(places)
+        ids = [id_text(cell) for cell in table[name]] if name in table and name else [None] * len(places)
         labels = table[label] if label else [None] * len(places)
         return list(zip(places, ids, table[text], labels, self._beside(source, table, len(places)), strict=True))
 
