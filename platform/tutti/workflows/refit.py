@@ -82,7 +82,6 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
         bank=WithParts(ballot, _means(study, bank, jobs)),
         rule=rule_of(chosen),
         submission=formats_of(config, prepared, chosen),
-        folded=config.split.folds is not None,
         notes=_notes(study, election, jobs),
         recipe_keys=recipe_keys(chosen, {study.name: study}),
     )
