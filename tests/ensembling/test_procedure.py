@@ -133,6 +133,22 @@ def test_the_folds_of_one_trial_alone_have_together_its_own_correlation():
     assert votes.judge(out_of_fold(procedure(votes), votes).scored).score == pytest.approx(votes.scores[0], abs=1e-6)
 
 
+@pytest.mark.parametrize(("kind", "classes"), [("labels", 3), ("classes", 2)])
+def test_the_folds_of_one_trial_alone_have_together_its_own_area_under_the_curve(kind, classes):
+    rng = np.random.default_rng(
+        0
+    )  # so hesitant that the folds' temperatures move a probability by more than a row does
+    raised = rng.integers(2, size=(120, 3)) if kind == "labels" else np.eye(2)[rng.integers(2, size=120)]
+    votes = (0.3 + 1e-5 * (raised + rng.normal(size=raised.shape))).astype(np.float32)
+    if kind == "classes":
+        votes = np.stack([1 - votes[:, 1], votes[:, 1]], axis=1)
+    labels = raised.astype(np.float32) if kind == "labels" else raised.argmax(axis=1)
+    task = Task("x", tuple("abc"[:classes]), pair=False, metric="roc_auc", submission="csv", kind_name=kind)
+    score = Scorer.of(task)
+    of = Ballot(votes[None], labels, score, np.arange(120))
+    assert of.judge(out_of_fold(procedure(of), of).scored).score == pytest.approx(of.scores[0], abs=1e-6)
+
+
 def test_auto_with_offsets_is_judged_on_rows_that_chose_neither():
     honest = []
     for seed in range(3):

@@ -160,6 +160,11 @@ KINDS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 }
 
 
+def test_of_several_labels_the_page_tells_the_share_of_rows(folder):
+    written(save(folder, train=frame("train", **KINDS["several labels"][0])))
+    assert "| kind | 30 (50.0%) |" in (folder.parent / "study.md").read_text(encoding="utf8")
+
+
 @pytest.mark.parametrize("what", KINDS)
 def test_the_kind_of_a_task_is_told_by_its_labels(folder, what):
     columns, kind, expected = KINDS[what]

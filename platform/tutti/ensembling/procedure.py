@@ -111,8 +111,15 @@ class Ensemble(Fitted):
         return self.kind.decide(combined, self.decision if self.score.tuner else None)
 
     def judged(self, combined: np.ndarray) -> np.ndarray:
-        """What is scored of combined outputs: decisions, or the outputs at the temperature."""
-        return self.decide(combined) if self.score.decides else self.calibrated(combined)
+        """What is scored of combined outputs: decisions, or the outputs at the temperature.
+
+        Independent labels and two classes keep their order at any temperature. Where that alone is scored, outputs are
+        as they are: the temperatures of several folds would shift rows against each other, which counts as errors.
+        """
+        if self.score.decides:
+            return self.decide(combined)
+        ordered = self.score.scale_free and (not self.kind.exclusive or combined.shape[-1] == 2)
+        return combined if ordered else self.calibrated(combined)
 
 
 @dataclass(frozen=True, eq=False)

@@ -92,7 +92,6 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
         bank=WithParts(ballot, means),
         rule=rule_of(chosen),
         submission=formats_of(config, prepared, chosen),
-        folded=config.split.folds is not None,
         notes=_notes(study, election, jobs),
         recipe_keys=recipe_keys(chosen, {study.name: study}),
     )

@@ -117,7 +117,8 @@ def _balance(task: Task, labelled: DataFrame) -> dict[str, str]:
     else:
         found = {}
     if found:
-        total = max(sum(found.values()), 1)
+        independent = kind.probabilistic and not kind.exclusive and not kind.sequential  # a row may have several
+        total = max(len(labels) if independent else sum(found.values()), 1)
         return {name: f"{count:,} ({count / total:.1%})" for name, count in found.items()}
     columns = labels.reshape(len(labels), -1)
     names = task.names or ("value",)
@@ -136,7 +137,7 @@ def _odd(labelled: DataFrame, tests: Mapping[str, DataFrame], validation: DataFr
         for text, label in zip(texts, map(str, labelled["label"]), strict=True):
             labels.setdefault(text, set()).add(label)
         if several := sum(len(own) > 1 for own in labels.values()):
-            yield f"{several:,} texts have several labels"
+            yield f"{several:,} texts are labelled differently in several rows"
     if empty := sum(not "".join(row).strip() for row in texts):
         yield f"{empty:,} training rows have no text"
     for name, frame in {**tests, **({} if validation is None else {"validation": validation})}.items():
