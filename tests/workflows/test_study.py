@@ -65,7 +65,7 @@ def test_a_vote_is_computed_without_files_and_writes_what_the_command_writes(stu
     assert (vote.score.score, vote.gain.score) == (card["objective"]["score"], card["gain"]["score"])
     keys = {task: [member.key for member in members] for task, members in vote.members.items()}
     assert keys == {task["task"]: [member["key"] for member in task["members"]] for task in card["tasks"]}
-    assert "score 0.9" in repr(vote)
+    assert "vote 0.9" in repr(vote)
 
 
 def test_a_submission_is_a_table_of_the_test_file_s_rows(study, tmp_path):
