@@ -21,6 +21,7 @@ from tutti.errors import ClaimLostError, ClusterError, Fault, StorageError, Tria
 from tutti.orchestration.driver.study import StudyOutcome
 from tutti.records import CheckpointRecord, TrialRecord, TrialState
 from tutti.search.study_store import StudyStore
+from tutti.tracking.protocol import readable
 from tutti.workflows import stores, tracking_metadata
 from tutti.workflows import tune as tune_
 from tutti.workflows.base import StudyBase
@@ -126,10 +127,10 @@ def test_a_trial_s_run_has_parameters_metrics_state_place_and_pictures(finished)
         assert tags["tutti.host"]
         assert tags["tutti.checkpoint"] == str(folder.trial(record.key).best)
         metrics = run.data.metrics
-        assert metrics["score"] == pytest.approx(record.score)
+        assert metrics["score"] == readable(record.score)
         assert metrics["seconds"] == pytest.approx(record.seconds, abs=1)
         for task in TASKS:
-            assert metrics[f"score/{task}"] == pytest.approx(record.task_scores[task])
+            assert metrics[f"score/{task}"] == readable(record.task_scores[task])
             points = client.get_metric_history(run.info.run_id, f"{task}/macro_f1")
             assert sorted(point.step for point in points) == [1, 2]
         scores = client.get_metric_history(run.info.run_id, "validation_score")
