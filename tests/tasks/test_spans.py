@@ -19,7 +19,7 @@ from tutti.tasks.layouts.tags import piece_of
 from tutti.tasks.metrics import METRICS
 from tutti.tasks.metrics.answers import answer_scores, squad_scores
 
-SPAN = KINDS["span"]
+SPAN, TOKENS = KINDS["span"], KINDS["tokens"]
 
 
 def outputs_of(rows: int, units: int, *, types: int = 2, seed: int = 0) -> np.ndarray:
@@ -45,6 +45,12 @@ def test_the_best_span_is_that_of_the_highest_product_relative_to_none():
         best = max(every, key=every.__getitem__)
         assert (found.start[row], found.end[row], found.type[row]) == best
         assert scores[row] == pytest.approx(every[best], abs=1e-4)
+
+
+def test_rows_without_a_word_have_no_span():
+    nothing = np.empty((2, 0, 3), dtype=np.float32)
+    assert best_spans(nothing)[0].tolist() == [-np.inf, -np.inf]
+    assert SPAN.decide(nothing).shape == TOKENS.decide(nothing).shape == (2, 0)
 
 
 def test_decisions_have_one_span_where_it_is_likelier_than_none_by_the_threshold():

@@ -177,3 +177,10 @@ def test_columns_of_the_table_are_learnt_from(tmp_path, place):
     np.testing.assert_allclose(outputs.sum(axis=1), 1, atol=1e-6)
     noise = stage.out_of_fold(features_of(kind, votes, np.empty((300, 0))), labels, np.arange(300))
     assert (noise.argmax(axis=1) == labels).mean() < 0.6  # nothing of a row's own label is in its prediction
+
+
+def test_a_second_stage_takes_no_imported_guest_s_place(study, tmp_path):
+    parts = {file.stem: file for file in study.export_predictions("t0001", tmp_path, task="mood")}
+    study.import_predictions("lgbm", task="mood", **parts)
+    with pytest.raises(StudyError, match="--name must be no imported guest's; got 'lgbm'"):
+        study.second(task="mood", name="lgbm")

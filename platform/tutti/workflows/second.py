@@ -67,6 +67,11 @@ def second(
         remedy = nearest(model, MODELS, otherwise="name one of them")
         raise StudyError(Fault("--model", f"be one of {', '.join(MODELS)}", repr(model), remedy))
     bank, prepared = study.bank, study.prepared
+    imported = [
+        record.key for record in bank.records() if not sources_of(record).get(own.name, SOURCE).startswith(SOURCE)
+    ]
+    if name in imported:
+        raise StudyError(Fault("--name", "be no imported guest's", repr(name), "name the second stage otherwise"))
     parts = [
         part for part in prepared.parts[own.name] if part in ("validation", "unlabeled") or part.startswith("test")
     ]

@@ -35,6 +35,8 @@ class Span(Tokens):
         return f"at most one span of {', '.join(types_of(names)) if most else len(types_of(names))} in each row"
 
     def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
+        if not outputs.shape[-2]:  # rows without a word
+            return np.empty(outputs.shape[:-1], dtype=np.int16)
         flat = outputs.reshape(-1, *outputs.shape[-2:])
         score, found = best_spans(flat)
         given = score > (0 if decision is None else decision[0])
@@ -69,6 +71,8 @@ def best_spans(probabilities: np.ndarray) -> tuple[np.ndarray, Entities]:
         probabilities: ``(rows, units, tags)``, NaN for units that a row does not have.
     """
     rows, units, _ = probabilities.shape
+    if not units:  # rows without a word
+        return np.full(rows, -np.inf), Entities(np.arange(rows), *(np.zeros(rows, dtype=np.int64) for _ in range(3)))
     logs = np.log(np.maximum(np.nan_to_num(probabilities, nan=1.0), _LEAST).astype(np.float64))
     above = np.where(np.isnan(probabilities[..., :1]), -np.inf, logs[..., 1:] - logs[..., :1])
     begun, inner = above[..., 0::2], above[..., 1::2]  # (rows, units, types)

@@ -125,6 +125,8 @@ class Tokens:
         return drawn
 
     def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
+        if not outputs.shape[-2]:  # rows without a word
+            return np.empty(outputs.shape[:-1], dtype=np.int16)
         flat = outputs.reshape(-1, *outputs.shape[-2:])
         tags = best_paths(flat, 0.0 if decision is None else float(decision[0]))
         if decision is not None and decision[1:].any():
