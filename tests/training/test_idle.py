@@ -102,6 +102,17 @@ def test_a_varied_key_that_no_trial_draws_or_each_stage_overrides_is_named() -> 
     ]
 
 
+def test_a_value_that_the_search_space_replaces_in_every_trial_is_named() -> None:
+    always = {"learning_rate": {"type": "uniform", "low": 1e-5, "high": 1e-4}}
+    told = "notice: training.learning_rate has no effect as the search space varies it"
+    assert notices({"learning_rate": 1e-3}, always) == [told]
+    sometimes = {
+        "learning_rate": {**always["learning_rate"], "when": {"pooling": ["mean"]}},
+        "pooling": {"type": "categorical", "choices": ["mean", "attention"]},
+    }
+    assert notices({"learning_rate": 1e-3}, sometimes) == []
+
+
 def test_all_keys_without_effect_are_on_one_line() -> None:
     told = "notice: training.lora_r has no effect without adapter, training.stride has no effect without long_texts: "
     assert notices({"lora_r": 8, "stride": 4}) == [f"{told}windows"]

@@ -91,6 +91,8 @@ def idle_notices(study: StudyConfig) -> list[str]:
 def _idle_keys(study: StudyConfig) -> Iterator[tuple[str, str]]:
     fixed, space = fixed_values(study.training), study.search_space.root
     for full, value in fixed.items():
+        if full in space and not space[full].when:
+            yield f"training.{full}", "as the search space varies it"
         if full in space or value in _OFF:
             continue
         if reason := _idle_on_tasks(study, _name(full)) or _idle_by_keys(study, full, value):
