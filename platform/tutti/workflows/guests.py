@@ -157,8 +157,8 @@ def export_predictions(study: StudyBase, key: str, out: Path | str, *, task: str
         task: which task, where the study has several.
 
     Raises:
-        StorageError: if the bank has no such predictions.
-        StudyError: if a row of the task has no fixed number of outputs, or a file of other content is there.
+        StudyError: if there are no such predictions, if a row of the task has no fixed number of outputs, or if a file
+            of other content is there.
 
     Example:
         >>> study.export_predictions("t0003", "for_the_team")
@@ -169,6 +169,12 @@ def export_predictions(study: StudyBase, key: str, out: Path | str, *, task: str
     study, out = study.stored, Path(out)
     own = task_named(study, task)
     output_columns(own)
+    if key not in (held := [record.key for record in study.bank.records()]):
+        rule, remedy = (
+            f"be one that has predictions: {', '.join(held) or 'none has yet'}",
+            "name one, or wait for a trial",
+        )
+        raise StudyError(Fault("--trial", rule, repr(key), remedy))
     parts = study.bank.parts(key).get(own.name, ())
     tables = {out / f"{part}.csv": to_csv(study.bank.predictions(key, own.name, part), own) for part in parts}
     for file, table in tables.items():  # the folder may have a competition's own test.csv
