@@ -3,7 +3,7 @@
 #   docker build -t tutti .                                  # for NVIDIA GPUs: torch's wheels bring CUDA
 #   docker build -t tutti --build-arg TORCH_INDEX=URL .      # for CPUs: the index of CPU wheels that pytorch.org names
 #   docker run --rm --shm-size 2g tutti tutti demo
-#   docker run --rm --shm-size 2g --gpus all -v "$PWD/studies:/studies" -v "$PWD:/work:ro" tutti tutti tune /work/study.yaml
+#   docker run --rm --shm-size 2g --gpus all -v "$PWD/studies:/studies" -v "$PWD:/files:ro" tutti tutti tune /files/study.yaml
 
 ARG PYTHON=3.12
 FROM python:${PYTHON}-slim-bookworm
