@@ -185,7 +185,7 @@ class StudyStore:
     def ask(self) -> Proposal:
         """Starts a new trial, which is running until ``finish``."""
         with self._faults():
-            trial = half_asked(self._study, self._storage, self._asked) if self.patience else None
+            trial = half_asked(self._study, self._storage, self._asked) if self._claim else None  # of a server
             if trial is None:
                 if self._grid and (point := self._grid.next(self._own_trials())) is not None:
                     self._study.enqueue_trial(point)
