@@ -80,7 +80,7 @@ RAY = [  # as Tune and Train name what they leave
 ]
 GROUPS = {
     "the stored study": ["study.json", "owner"],
-    "the trials": ["optuna.db"],
+    "the trials": ["optuna.db", "optuna.db.lock"],
     "the list of prepared parts": ["data/prepared.json", "data/backbone.json"],
     "the prepared rows": ["data/mood/*.parquet"],
     "the encoded texts": ["../.encoded/*/*"],

@@ -15,6 +15,7 @@ from sqlite3 import Connection as SqliteConnection
 from typing import Any
 
 import optuna
+from filelock import FileLock
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from optuna.storages._rdb.models import (
@@ -60,10 +61,13 @@ def this_process() -> str:
 def open_for_writing(url: str) -> RDBStorage:
     """Opens the database at any SQLAlchemy URL and creates Optuna's tables; a missing SQLite file is created."""
     parsed = make_url(url)
-    if _is_file(parsed):
-        Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
-    storage = _open_with_tables(url, parsed)
-    if _is_file(parsed):
+    if not _is_file(parsed):
+        return _open_with_tables(url, parsed)
+    file = Path(str(parsed.database))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # One at a time: to change the journal while another connection creates tables has damaged a file (SQLite 3.40).
+    with FileLock(f"{file}.lock"):
+        storage = _open_with_tables(url, parsed)
         _write_ahead(storage.engine)
     return storage
 
