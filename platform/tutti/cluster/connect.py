@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -48,6 +50,7 @@ _WORKER_ENVIRONMENT = {
 
 _ANSWER_SECONDS = 10  # for a cluster's head to answer
 _NEEDED = {"raylet", "gcs_server"}  # of Ray's processes, as the system names them
+_DUMP = re.compile("has been marked dead|Raylet is terminated")
 _LOST = Fault(
     "the Ray of this command",
     "stay up until it ends",
@@ -123,6 +126,7 @@ def connected(
         daemons = [] if address else psutil.Process().children()
         needed = [daemon for daemon in daemons if daemon.name() in _NEEDED]
         with (
+            _dumps_left_out(),
             terminated_as_interrupted(partial(_is_gone, daemons) if daemons else None),
             ended_without(lambda: any(map(_has_ended, needed)), _LOST) if needed else nullcontext(),
         ):
@@ -258,6 +262,24 @@ def _start(address: str | None) -> None:
             if is_last_try or ray.is_initialized():  # do not shut down a Ray that the program started before
                 raise
             ray.shutdown()
+
+
+@contextmanager
+def _dumps_left_out() -> Iterator[None]:
+    """Leaves out what Ray prints of a lost node, its possible causes and the end of its log: a study tells of it."""
+    from ray._private import worker
+
+    printed = worker.print_to_stdstream
+
+    def print_others(data: Mapping[str, Any], *given: Any, **named: Any) -> None:
+        if not any(_DUMP.search(line) for line in data["lines"]):
+            printed(data, *given, **named)
+
+    worker.print_to_stdstream = print_others
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = printed
 
 
 @contextmanager
