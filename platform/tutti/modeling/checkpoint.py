@@ -25,7 +25,7 @@ from tutti.records import TextLimit
 from tutti.tasks.task import Task
 
 METADATA = "tutti.json"
-FORMAT = 1  # of METADATA
+FORMAT = 2  # of METADATA
 HEADS = "heads.safetensors"
 ADAPTER = "adapter_model.safetensors"
 _CONFIG = "config.json"
@@ -153,6 +153,7 @@ def load_checkpoint(
         device=device,
         revision=None if base is None else base.revision,
         attn_implementation=attn_implementation,
+        pooler=metadata.heads.pooling == "pooler",
     )
     model = MultiTaskModel(
         encoder=encoder,
