@@ -47,6 +47,9 @@ class MemoryTracker:
     def __init__(self) -> None:
         self.runs: dict[str, MemoryRun] = {}
 
+    def pending(self) -> int:
+        return 0
+
     def start_study(
         self,
         *,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tutti.cluster.ending import (
 from tutti.cluster.token import provide_token
 from tutti.errors import ClusterError, Fault, ResourcesError, UserError, first_line
 from tutti.orchestration.worker.cpus import private_cpus
-from tutti.orchestration.worker.nodes import trials_that_fit
+from tutti.orchestration.worker.nodes import room_in_words, trials_that_fit
 
 TORCH_ENVIRONMENT = {
     # PyTorch requests huge pages for large tensors, since each step allocates most of its memory anew.
@@ -71,6 +71,7 @@ def connected(
     gpus_per_worker: float,
     concurrent_trials: int | None,
     autoscaled_to: int | None = None,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> Iterator[int]:
     """Connects to Ray and yields how many trials may run concurrently; disconnects at the end.
 
@@ -82,6 +83,7 @@ def connected(
     Args:
         concurrent_trials: how many trials run concurrently; by default as many as fit now.
         autoscaled_to: without ``concurrent_trials``, how many at least on a cluster, even if fewer fit now.
+        tell: called with where it runs, and on several nodes with what each has.
 
     Raises:
         UserError, ClusterError: as ``check_cluster`` does, or if Ray does not start.
@@ -98,10 +100,15 @@ def connected(
 
     check_cluster()
     address = os.environ.get("RAY_ADDRESS")
+    tell(f"Connecting to Ray at {address}" if address else "Starting Ray")
+    if not address and (another := _running_here()):
+        tell(f"Another Ray runs on this machine, at {another}. To use its nodes, set RAY_ADDRESS=auto.")
     _start_interruptibly(address)
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         fits = trials_that_fit(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
+        if len(nodes) > 1:
+            tell(room_in_words(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker))
         autoscaled = (concurrent_trials or max(fits, autoscaled_to or 0)) if address else 0
         if fits == 0 and not autoscaled:
             total = ray.cluster_resources()
@@ -171,6 +178,18 @@ def _call(place: str) -> None:
             raise ConnectionError("another service than a cluster's head") from error
     finally:
         channel.close()
+
+
+def _running_here() -> str | None:
+    """The address of a Ray that `ray start` has begun on this machine, if one answers."""
+    from ray._private.services import find_bootstrap_address
+
+    address = find_bootstrap_address(None)
+    with suppress(OSError):
+        if address:
+            _call(address)
+            return str(address)
+    return None
 
 
 def _no_answer(address: str, got: str) -> ClusterError:

@@ -108,6 +108,10 @@ class QueuedTracker:
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
         self._put("end_study", state=state.value, metrics=dict(metrics), at=_now(at))
 
+    def pending(self) -> int:
+        """The number of events that wait; raises OSError where their file cannot be read."""
+        return self._spool.pending() + len(self._unwritten)
+
     def close(self, timeout: float = 30.0) -> int:
         """Delivers as many events as possible within ``timeout`` seconds, then stops.
 

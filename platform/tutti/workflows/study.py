@@ -180,7 +180,11 @@ class Study(StudyBase):
             else:
                 settings = [*settings, f"search.trials={count}"]
         config, folder = stores.read_study_file(self._source, overrides=settings, shared=True)
-        return StudyBase(config, folder), options, json.dumps((again, overrides_without_passwords(settings)))
+        return (
+            StudyBase(config, folder, console=self.console),
+            options,
+            json.dumps((again, overrides_without_passwords(settings))),
+        )
 
     is_running = property(_trials.is_running)
     records = _trials.records

@@ -235,6 +235,10 @@ class Broker:
         """The addresses of the nodes to avoid, by their ids."""
         return self._blind_nodes
 
+    async def count_by_state(self) -> dict[TrialState, int]:
+        """How many of this run's trials are in each state."""
+        return Counter(trial.state for trial in self._trials.values())
+
     async def is_over(self) -> bool:
         """Whether the study is closed or halted."""
         return self._is_over
