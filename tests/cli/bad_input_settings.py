@@ -67,7 +67,7 @@ SETTINGS: dict[str, Sequence[Case]] = {
         ),
         Case(
             "packed rows, some of which are several windows",
-            both(training("batching: packed"), training("long_texts: windows")),
+            both(training("batching: packed"), training("truncation: windows")),
         ),
         Case("a search space goes beyond them", space("max_length: {type: categorical, choices: [128, 1024]}")),
     ),

@@ -178,15 +178,15 @@ def test_the_bank_has_what_each_trial_says_about_every_part(finished):
 @pytest.mark.parametrize(
     ("ways", "become"),
     [
-        (["truncate"], "are cut"),
+        (["longest_first"], "are cut"),
         (["head_tail"], "keep their first and last tokens"),
-        (["windows", "truncate"], "are cut or are read in windows"),
+        (["windows", "longest_first"], "are cut or are read in windows"),
     ],
 )
 def test_a_max_length_that_texts_exceed_is_told_with_their_share(make_study, tmp_path, capsys, ways, become):
     from tutti.workflows.preparation import prepare_study
 
-    space = {"long_texts": {"type": "categorical", "choices": ways}}
+    space = {"truncation": {"type": "categorical", "choices": ways}}
     study = make_study(tmp_path, training__max_length=8, search_space=space)
     prepare_study(StudyBase(*stores.read_study_file(study.file, overrides=[])), resume=False)
     told = [line for line in capsys.readouterr().out.splitlines() if "max_length" in line]

@@ -18,6 +18,7 @@ from tutti.config.study import StudyConfig
 from tutti.data.guess.files import _unpacked
 from tutti.data.guess.shapes import SHAPES
 from tutti.errors import ConfigError, StudyError, TaskFileError
+from tutti.tasks.build import task_specs
 from tutti.workflows.new import new_study
 
 ROWS = 60
@@ -163,6 +164,31 @@ KINDS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 def test_of_several_labels_the_page_tells_the_share_of_rows(folder):
     written(save(folder, train=frame("train", **KINDS["several labels"][0])))
     assert "| kind | 30 (50.0%) |" in (folder.parent / "study.md").read_text(encoding="utf8")
+
+
+def test_one_hot_columns_are_one_class_and_the_submission_has_their_probabilities(folder):
+    names = ("winner_model_a", "winner_model_b", "winner_tie")
+    winners = {name: (lambda row, n=n: int(row % 3 == n)) for n, name in enumerate(names)}
+    test = frame("test", id=text, text=text)
+    sample = test[["id"]].assign(**dict.fromkeys(names, 0.333))
+    config, _ = written(save(folder, train=frame("train", id=text, text=text, **winners), test=test, sample=sample))
+    task = config.tasks["moods"]
+    assert (task.kind, task.columns.label, task.metric) == ("classes", names, "log_loss")
+    assert task.sample == folder / "sample.csv"
+    rows = pd.read_csv(folder / "train.csv")
+    rows.loc[4, "winner_tie"] = 1
+    rows.to_csv(folder / "train.csv", index=False)
+    with pytest.raises(TaskFileError, match=r"train.csv, line 6 must have 1 in one of the columns winner_model_a, .*0"):
+        task_specs(config.tasks)[0].layout.read(str(folder / "train.csv"), labelled=True)
+
+
+def test_several_files_of_validation_rows_are_sets_of_which_the_first_decides(folder):
+    columns = {"text": text, "label": lambda row: row % 3}
+    parts = {f"dev_{name}matched": frame("test", **columns) for name in ("", "mis")}
+    config, _ = written(save(folder, train=frame("train", **columns), **parts))
+    assert [*config.tasks["moods"].files()] == ["train", "validation", "report-mm"]
+    assert [*config.tasks["moods"].validation] == ["m", "mm"]
+    assert "| report-mm | 10 | " in (folder.parent / "study.md").read_text(encoding="utf8")
 
 
 @pytest.mark.parametrize("what", KINDS)

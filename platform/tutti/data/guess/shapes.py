@@ -104,7 +104,7 @@ SHAPES: Mapping[ShapeName, Shape] = {
         backbone="Qwen/Qwen2.5-1.5B-Instruct",
         longest=2048,
         split={"folds": 5},
-        training={"adapter": "lora", "bits": 4, "lora_alpha": 16, "long_texts": "head_tail", "pooling": "last"}
+        training={"adapter": "lora", "bits": 4, "lora_alpha": 16, "truncation": "head_tail", "pooling": "last"}
         | {"activation_checkpointing": True, "gradient_accumulation_steps": 4, "per_device_train_batch_size": 2},
         search_space={
             "learning_rate": _log(1e-4, 3e-4),
@@ -119,7 +119,7 @@ SHAPES: Mapping[ShapeName, Shape] = {
         backbone=_DEBERTA,
         longest=1024,
         split={"folds": 4},
-        training={"per_device_train_batch_size": 4, "long_texts": "windows", "layer_lr_decay": 0.95},
+        training={"per_device_train_batch_size": 4, "truncation": "windows", "layer_lr_decay": 0.95},
         search_space={
             "learning_rate": _log(1e-5, 5e-5),
             "num_train_epochs": _epochs(3, 4),
