@@ -20,6 +20,7 @@ import requests
 
 from tutti.cli import jobs
 from tutti.cluster import submit
+from tutti.cluster.client import cluster_faults
 from tutti.cluster.shipped import FILES, keep
 from tutti.cluster.submit import job_status, stage_study, stop_job, submit_study
 from tutti.config.folder import StudyFolder
@@ -298,12 +299,12 @@ def test_a_cluster_that_does_not_answer_is_named_with_what_to_do(study):
 )
 def test_a_head_that_goes_away_while_a_job_is_followed_is_named(error):
     match = "the Ray cluster at http://head:8265 must answer"
-    with pytest.raises(ClusterError, match=match), submit.cluster_faults("http://head:8265"):
+    with pytest.raises(ClusterError, match=match), cluster_faults("http://head:8265"):
         raise error
 
 
 def test_a_reader_that_has_seen_enough_of_a_job_s_log_is_no_fault_of_the_cluster():
-    with pytest.raises(BrokenPipeError), submit.cluster_faults("http://head:8265"):
+    with pytest.raises(BrokenPipeError), cluster_faults("http://head:8265"):
         raise BrokenPipeError
 
 
