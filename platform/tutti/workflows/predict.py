@@ -203,13 +203,13 @@ def connected_slots(study: StudyBase, *, most: int) -> Iterator[Slots]:
     resources = study.config.resources
     cpus, gpus = slot_size(resources)
     trials = resources.concurrent_trials
-    study.console.print("Starting Ray")
     with connected(
         workers=1,
         cpus_per_worker=cpus,
         gpus_per_worker=gpus,
         concurrent_trials=None,
         autoscaled_to=None if trials is None else trials * resources.workers,
+        tell=study.console.print,
     ) as concurrent:
         yield Slots(min(concurrent, most), cpus, gpus)
 
