@@ -167,11 +167,6 @@ def test_what_a_trial_changes_is_every_weight_and_the_labels_that_a_regression_w
     assert other.head("score").shift == 2
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match="be an existing folder"):
-        load_encoder(str(tmp_path / "nowhere"))
-
-
 def test_a_folder_of_a_backbone_s_folder_is_told_with_that_one(tmp_path: Path) -> None:
     inner = tmp_path / "models--a--b" / "snapshots" / "1f"  # as the hub's cache has it
     inner.mkdir(parents=True)
@@ -196,32 +191,10 @@ def _copy(backbone: Path, folder: Path) -> Path:
     return Path(shutil.copytree(backbone, folder / "copy"))
 
 
-def test_truncated_weights_are_a_backbone_error(backbone: Path, tmp_path: Path) -> None:
-    folder = _copy(backbone, tmp_path)
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(BackboneError, match="copy"):
-        load_encoder(str(folder))
-
-
-def test_a_config_that_is_no_json_is_a_backbone_error(backbone: Path, tmp_path: Path) -> None:
-    folder = _copy(backbone, tmp_path)
-    (folder / "config.json").write_text("{")
-    with pytest.raises(BackboneError, match="copy"):
-        load_encoder(str(folder))
-
-
 def test_an_unknown_model_type_is_a_backbone_error(backbone: Path, tmp_path: Path) -> None:
     folder = _copy(backbone, tmp_path)
     (folder / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
     with pytest.raises(BackboneError, match="nonsense"):
-        load_encoder(str(folder))
-
-
-def test_an_encoder_decoder_is_refused_by_its_type(backbone: Path, tmp_path: Path) -> None:
-    folder = _copy(backbone, tmp_path)
-    (folder / "config.json").write_text(json.dumps({"model_type": "t5"}))
-    with pytest.raises(BackboneError, match="'t5'"):
         load_encoder(str(folder))
 
 

@@ -16,7 +16,7 @@ import pytest
 from tutti.config.load import load_study
 from tutti.config.study import StudyConfig
 from tutti.data.guess.files import _unpacked
-from tutti.data.guess.shapes import SHAPES
+from tutti.data.guess.shapes import shapes
 from tutti.errors import ConfigError, StudyError, TaskFileError
 from tutti.tasks.build import task_specs
 from tutti.workflows.new import new_study
@@ -262,7 +262,7 @@ def test_files_of_one_name_in_an_archive_do_not_replace_each_other(folder):
     assert [pd.read_csv(file)["mood"][0] for file in unpacked] == ["joy", "rage"]
 
 
-@pytest.mark.parametrize("like", SHAPES)
+@pytest.mark.parametrize("like", shapes())
 def test_the_shape_of_a_known_solution_is_a_valid_study(folder, like):
     columns = KINDS["several numbers" if like == "feedback3" else "grades" if like == "aes2" else "a pair"][0]
     if like == "ner":
@@ -272,7 +272,7 @@ def test_the_shape_of_a_known_solution_is_a_valid_study(folder, like):
         save(folder, train=frame("train", **columns))
     config, found = written(folder, like=like)
     assert config.training["max_length"] == 64
-    assert config.search_space.root.keys() == SHAPES[like].search_space.keys()
+    assert config.search_space.root.keys() == shapes()[like].search_space.keys()
     assert f"--like {like}" in found
 
 

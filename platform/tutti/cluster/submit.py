@@ -99,12 +99,12 @@ def submit_pretraining(run: PretrainingConfig, *, address: str, options: list[st
     command = ["tune"] if run.search_space.root else ["backbone", "pretrain"]
 
     def stage(folder: Path) -> Path:
-        paths = [*run.texts, Path(run.backbone)]
+        paths = [*run.texts, *map(Path, {run.backbone, *run.backbones})]
         into = run.out.with_name(f"{run.out.name}.shipped")
         target, places = _stage_files(paths, folder, shared=shared, into=into, what="the pretraining file", place=where)
         document = run.model_dump(mode="json", exclude_none=True)
         document["texts"] = [str(places.get(file, file)) for file in run.texts]
-        document["backbone"] = str(places.get(Path(run.backbone), run.backbone))
+        document = map_backbones(document, lambda _, each: str(places.get(Path(each), each)))
         _write(folder / "pretraining.yaml", json.dumps(document, indent=1))  # JSON is YAML too
         return target
 

@@ -135,9 +135,9 @@ def resolve_pretraining(
         ]
     if isinstance(study := section(resolved, "search").get("study"), str):
         resolved["search"] = {**section(resolved, "search"), "study": paths.file("search.study", study)}
-    for key, resolve in (("backbone", paths.folder_or_hub_id), ("tracking", paths.store)):
-        if isinstance(value := resolved.get(key), str):
-            resolved[key] = resolve(key, value)
+    resolved = map_backbones(resolved, paths.folder_or_hub_id)
+    if isinstance(uri := resolved.get("tracking"), str):
+        resolved["tracking"] = paths.store("tracking", uri)
     return resolved, paths.faults
 
 

@@ -71,7 +71,7 @@ def new_study(
         files: a folder, or files: CSV, TSV, JSON, JSON Lines, Parquet, Excel, words with tags; packed or not.
         out: the study file; the page lies beside it, with the suffix ``.md``.
         metric: that decides; by default the likeliest, or what ``ask`` answers.
-        like: a known solution to start from: a name of ``SHAPES``.
+        like: a known solution to start from: one of data/guess/shapes.yaml.
         backbone: by default one for the language, small without a GPU.
 
     Raises:
@@ -126,14 +126,12 @@ def new_study(
 
 
 def _shape(like: str | None) -> Shape | None:
-    from tutti.data.guess.shapes import SHAPES
+    from tutti.data.guess.shapes import shapes
 
-    if like is None:
-        return None
-    if like not in SHAPES:
-        remedy = nearest(like, SHAPES, otherwise="name one of them")
-        raise ConfigError(Fault("--like", f"be one of {', '.join(SHAPES)}", repr(like), remedy))
-    return next(shape for name, shape in SHAPES.items() if name == like)
+    if like is not None and like not in shapes():
+        remedy = nearest(like, shapes(), otherwise="name one of them")
+        raise ConfigError(Fault("--like", f"be one of {', '.join(shapes())}", repr(like), remedy))
+    return None if like is None else shapes()[like]
 
 
 def _fitting(shape: Shape, task: HandedOut) -> str | None:
