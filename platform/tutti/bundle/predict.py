@@ -157,7 +157,7 @@ class _Member:
         self.limit, self.tokenizer = metadata.limit, AutoTokenizer.from_pretrained(str(folder))
 
     def encoded(self, texts: Mapping[str, Sequence[str]], task: Task) -> TokenizedRows:
-        limit, pad = replace(self.limit, unit=task.unit), self.tokenizer.pad_token_id
+        limit, pad = task.limit(self.limit), self.tokenizer.pad_token_id
         rows = TokenizedRows(tokenized(texts, self.tokenizer, limit), pad)
         if not limit.swap or limit.unit or set(texts) != {"text", "text_b"}:
             return rows

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tutti.data.choices import CANDIDATES
 from tutti.data.encoding_key import state_of, table_key
 from tutti.data.flat_rows import BatchLengths
 from tutti.data.long_texts import WINDOWS
@@ -44,7 +45,8 @@ class EncodedPart(BatchLengths):
         encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32), of
             prompts source (int32), the number of their tokens without those of the target, and
             where long rows have windows, or rows candidates, one after another in these lists, windows (list of int32):
-            their lengths; of rows with tags ``PLACES``.
+            their lengths; of prompts with all candidates of a row candidates, a list of their number; of rows with tags
+            ``PLACES``.
         lengths: ``(rows,)`` int32, number of tokens of each row, those of all of its windows.
         labels: ``(rows,)`` int64 class indices, float32 values or texts, ``(rows, k)`` float32 or tags, or None.
         weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train. Of texts to be written
@@ -107,6 +109,13 @@ class EncodedPart(BatchLengths):
         counts = np.diff(starts)
         return counts if (counts > 1).any() else None
 
+    @cached_property
+    def candidates(self) -> np.ndarray | None:
+        """``(rows,)`` int32, number of the candidates that have letters in each row; None in other tasks."""
+        if CANDIDATES not in self.encoded.column_names:
+            return None
+        return _flatten(self.encoded.with_format("arrow")[:].column(CANDIDATES))[0]
+
 
 def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """All values of a list column, ``(values,)``, and the start of each row, ``(rows + 1,)`` int64."""
@@ -160,7 +169,7 @@ def _load(
 ) -> EncodedPart:
     info = prepared.parts[task][part]
     own = next(each for each in prepared.tasks if each.name == task)
-    generation, limit = own.generation, replace(limit, unit=own.unit)
+    generation, limit = own.generation, own.limit(limit)
     folder = cache / table_key(info.texts_sha256, tokenizer, limit, state)
     chat = None if generation is None else generation.chat
     if generation is not None:

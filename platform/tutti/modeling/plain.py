@@ -16,6 +16,7 @@ from transformers import (
 
 from tutti.errors import Fault, StudyError
 from tutti.modeling.heads import ClsPooling, Head, LastPooling
+from tutti.modeling.kinds.choice import LettersHead
 from tutti.modeling.kinds.ordered import CornHead, OrderedValueHead
 from tutti.modeling.model import MultiTaskModel, no_progress_bars
 from tutti.modeling.token_head import TokenHead
@@ -124,6 +125,8 @@ def _reasons(model: MultiTaskModel, limit: TextLimit) -> Iterator[str]:
     elif isinstance(head, Head):
         if not isinstance(head.pooling, ClsPooling | LastPooling):
             yield f"the pooling {options.pooling}"
+        if isinstance(head.kind, LettersHead):
+            yield "one that chooses by letters"
         if isinstance(head.kind, OrderedValueHead | CornHead):
             yield f"the head `ordinal: {options.ordered}` of ordered classes"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tutti.config.metric_facts import FACTS, Needs
+from tutti.records import TextLimit
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
 
@@ -91,6 +92,11 @@ class Task:
     def outputs(self) -> int:
         """Number of predicted values of a row: one for each of its names, or 1."""
         return len(self.names) or 1
+
+    def limit(self, limit: TextLimit) -> TextLimit:
+        """A limit of a model as it is for this task's rows, with its ``unit``."""
+        by_letters = limit.letters and self.kind.exchangeable
+        return replace(limit, letters=False, unit="letters" if by_letters else self.unit)
 
     @property
     def scored_otherwise(self) -> bool:
