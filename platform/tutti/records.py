@@ -66,6 +66,7 @@ class TextLimit:
         letters: whether rows with candidates are one prompt, in which candidates have letters.
         unit: what has a tag, in tasks of words or characters with tags, as of ``tutti.tasks.units``; ``text`` in tasks
             whose rows have a value for each text, ``letters`` in those of such prompts; empty in others.
+        lanes: how many tags each word or character has: one of each type where entities may overlap.
     """
 
     max_length: int
@@ -76,6 +77,7 @@ class TextLimit:
     train_on_source: bool = False
     letters: bool = False
     unit: str = ""
+    lanes: int = 1
 
 
 @dataclass(frozen=True)

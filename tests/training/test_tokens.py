@@ -104,6 +104,28 @@ def test_entities_are_learnt_and_the_checkpoint_says_the_same(tuned, prepared, p
     assert Scorer.of(prepared.tasks[0]).score(validation.labels, validation.outputs) == done.checkpoint.score
 
 
+@pytest.mark.parametrize("batching", ["padded", "packed"])
+def test_entities_that_overlap_are_learnt_and_the_checkpoint_says_the_same(
+    make_tune, steady_backbone, tmp_path, batching
+):
+    rng, rows = np.random.default_rng(0), []
+    for _ in range(160):
+        words = rng.choice([1, 2, 9, 20, 21], rng.integers(2, 9)).tolist()
+        tags = [["B-ONE"] * (word in (1, 9)) + ["B-TWO"] * (word in (2, 9)) for word in words]  # w9 is both
+        rows.append(json.dumps({"tokens": [f"w{word}" for word in words], "tags": tags}))
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    config = TaskConfig(layout="tokens", train=str(tmp_path / "train.jsonl"), spans="overlapping")
+    prepared = prepare(task_specs({"names": config}), validation=0.2, seed=0, folder=tmp_path / "data")
+    parts = load_parts(prepared, tokenizer=str(steady_backbone), limit=TextLimit(32), cache=tmp_path / "cache")
+    run = make_tune(steady_backbone, **LEARN)
+    done, _ = run(tmp_path / "run", tasks=prepared.tasks, parts=parts, batching=batching, head_dropout_samples=2)
+    assert done.checkpoint.score > 0.95
+    model, _ = load_checkpoint(tmp_path / "run" / "best")
+    outputs = predict(model, parts["names"]["validation"], task="names", batch_size=3, device=torch.device("cpu"))
+    np.testing.assert_allclose(done.predictions["names"]["validation"].outputs, outputs, atol=1e-5)
+    np.testing.assert_array_equal(np.isnan(outputs[..., 0]), parts["names"]["validation"].labels == -1)
+
+
 def test_long_rows_are_read_in_windows_and_nothing_is_cut(tuned, parts_of, tmp_path):
     part = parts_of(8)["names"]["validation"]
     assert part.windows is not None

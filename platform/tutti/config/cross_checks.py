@@ -185,6 +185,17 @@ def packing_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> lis
     ]
 
 
+def chain_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault where a chain of tags is to be learnt of entities that may overlap, which are no chain."""
+    tasks = [name for name, task in tasks_of(raw).items() if kind_of(task) == "overlapping"]
+    heads = {
+        "training.tag_head": [section(raw, "training").get("tag_head")],
+        "search_space.tag_head": _choices(section(raw, "search_space").get("tag_head")),
+    }
+    rule = f"be softmax beside entities that may overlap, whose types have tags of their own: {', '.join(tasks)}"
+    return [Fault(what(key), rule, "crf", "take it out") for key, own in heads.items() if tasks and "crf" in own]
+
+
 def report_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault for each metric of a task's ``report`` that no kind of task has together with the metric that decides."""
     faults = []

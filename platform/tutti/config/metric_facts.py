@@ -13,7 +13,18 @@ from typing import Any, Literal, get_args
 from tutti.errors import Fault, nearest
 
 KindName = Literal[
-    "classes", "ordered", "choice", "labels", "value", "values", "preference", "text", "tokens", "span", "tags"
+    "classes",
+    "ordered",
+    "choice",
+    "labels",
+    "value",
+    "values",
+    "preference",
+    "text",
+    "tokens",
+    "overlapping",
+    "span",
+    "tags",
 ]
 Needs = Literal["decisions", "probabilities", "values", "texts", "likelihood"]
 
@@ -27,6 +38,7 @@ KIND_WORDS: Mapping[str, str] = {
     "preference": "pairs of which one text is better",
     "text": "a text per row",
     "tokens": "entities",
+    "overlapping": "entities that may overlap",
     "span": "one span per row",
     "tags": "a tag per word",
 }
@@ -149,7 +161,7 @@ def _table() -> tuple[Facts, ...]:
 
 def _of_tags() -> Iterator[Facts]:
     """The metrics of entities."""
-    tagged = Facts(name="", needs="decisions", kinds=("tokens",))
+    tagged = Facts(name="", needs="decisions", kinds=("tokens", "overlapping"))
     for average, name in (("micro", "entity"), ("macro", "entity_macro")):
         for beta in ("1", "0.5", "2", "5"):
             options = {"beta": float(beta), "average": average}
@@ -195,6 +207,7 @@ _BY_LAYOUT: Mapping[tuple[str, str], tuple[KindName, str]] = {
     ("instructions", "None"): ("text", "perplexity"),
     ("tokens", "None"): ("tokens", "entity_f1"),
     ("tokens", "many"): ("tokens", "entity_f1"),
+    ("tokens", "overlapping"): ("overlapping", "entity_f1"),
     ("tokens", "one"): ("span", "token_row_f1"),
     ("tokens", "none"): ("tags", "tag_accuracy"),
 }
@@ -213,7 +226,7 @@ def names_for(kind: str) -> tuple[str, ...]:
 def kinds_of(metric: Any) -> tuple[KindName, ...]:
     """The kinds of tasks that a metric of a raw study file fits, a name or a mapping; all for what is neither."""
     if isinstance(metric, Mapping):
-        by_need = dict.fromkeys(("decisions", "probabilities"), (*_RANKED, "tokens", "span", "tags")) | {
+        by_need = dict.fromkeys(("decisions", "probabilities"), (*_RANKED, "tokens", "overlapping", "span", "tags")) | {
             "values": (*_NUMBERS, "preference")
         }
         by_need |= {"texts": ("text",), "likelihood": ("text",)}

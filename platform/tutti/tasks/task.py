@@ -94,9 +94,10 @@ class Task:
         return len(self.names) or 1
 
     def limit(self, limit: TextLimit) -> TextLimit:
-        """A limit of a model as it is for this task's rows, with its ``unit``."""
+        """A limit of a model as it is for this task's rows, with ``unit`` and ``lanes``."""
         by_letters = limit.letters and self.kind.exchangeable
-        return replace(limit, letters=False, unit="letters" if by_letters else self.unit)
+        lanes = len(self.names) // 2 if self.kind.spans == "overlapping" else 1
+        return replace(limit, letters=False, unit="letters" if by_letters else self.unit, lanes=lanes)
 
     @property
     def scored_otherwise(self) -> bool:

@@ -11,7 +11,7 @@ from tutti.modeling.kinds.ordered import CornHead, OrderedValueHead
 from tutti.modeling.kinds.preference import MarginHead, PreferenceHead
 from tutti.modeling.kinds.protocol import HeadKind
 from tutti.modeling.kinds.text import TextHead
-from tutti.modeling.kinds.tokens import ChainHead, TokensHead
+from tutti.modeling.kinds.tokens import ChainHead, LanesHead, TokensHead
 from tutti.modeling.kinds.values import ValuesHead
 
 _ORDERED: Mapping[str, HeadKind] = {"softmax": ClassesHead(), "regression": OrderedValueHead(), "corn": CornHead()}
@@ -21,6 +21,7 @@ _HEADS: Mapping[str, HeadKind] = {
     "value": ValuesHead(),
     "values": ValuesHead(),
     "text": TextHead(),
+    "overlapping": LanesHead(),
 }
 _CHOICE: Mapping[str, HeadKind] = {"inputs": ChoiceHead(), "letters": LettersHead()}
 _PREFERENCE: Mapping[str, HeadKind] = {"logistic": PreferenceHead(), "margin": MarginHead()}

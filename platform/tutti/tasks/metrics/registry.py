@@ -83,6 +83,7 @@ _LOGGED: Mapping[str, tuple[str, ...]] = {
     "preference": ("pairwise_accuracy",),
     "text": ("perplexity",),
     "tokens": ("entity_f1", "tag_accuracy"),
+    "overlapping": ("entity_f1", "entity_macro_f1"),
     "span": ("token_row_f1", "entity_exact_match"),
     "tags": ("tag_accuracy", "tag_macro_f1"),
 }
