@@ -60,11 +60,11 @@ def test_each_candidate_is_an_input_behind_the_context_and_the_question(tokenize
 
 
 @pytest.mark.parametrize(
-    ("long_texts", "kept"), [("truncate", [0, 1, 2, 3]), ("head_tail", [0, 1, 8, 9]), ("windows", [0, 1, 2, 3])]
+    ("truncation", "kept"), [("longest_first", [0, 1, 2, 3]), ("head_tail", [0, 1, 8, 9]), ("windows", [0, 1, 2, 3])]
 )
-def test_of_a_long_input_the_context_alone_is_cut(tokenizer_folder: str, long_texts: str, kept: list[int]) -> None:
+def test_of_a_long_input_the_context_alone_is_cut(tokenizer_folder: str, truncation: str, kept: list[int]) -> None:
     own = [["w20 w21 w22", "w23"]]
-    part = encoded(tokenizer_folder, [words(*range(10))], own, ["w30"], max_length=11, long_texts=long_texts)
+    part = encoded(tokenizer_folder, [words(*range(10))], own, ["w30"], max_length=11, truncation=truncation)
     long, short = inputs_of(part)
     assert long == ["[CLS]", *kept, "[SEP]", 30, 20, 21, 22, "[SEP]"]
     assert short[-4:] == ["[SEP]", 30, 23, "[SEP]"]
@@ -88,7 +88,7 @@ def decoder_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_letters_are_in_one_prompt_of_which_the_context_alone_is_cut(decoder_tokenizer: str) -> None:
     rows = [words(*range(10)), words(3)], [["w20 w21", "w22"], ["w7", "w8", "w9"]], ["w30", "w31"]
-    part = encoded(decoder_tokenizer, *rows, max_length=11, long_texts="head_tail", unit="letters")
+    part = encoded(decoder_tokenizer, *rows, max_length=11, truncation="head_tail", unit="letters")
     read = load_tokenizer(decoder_tokenizer).convert_ids_to_tokens
     prompts = [" ".join(read(part.flat[0][start:end])) for start, end in pairwise(part.flat[1])]
     assert prompts == ["<s> w0 w1 w9 w30 A. w20 w21 B. w22 Answer:", "<s> w3 w31 A. w7 B. w8 C. w9 Answer:"]

@@ -22,7 +22,7 @@ def column_names(texts: Collection[str], tokenizer: Any, limit: TextLimit) -> li
     further: list[str] = []
     if limit.unit == "letters":
         further = [CANDIDATES]
-    elif limit.long_texts == "windows" or limit.unit or CHOICES in texts:
+    elif limit.truncation == "windows" or limit.unit or CHOICES in texts:
         further = [WINDOWS, *(PLACES if limit.unit not in ("", "text") else ())]
     return [*names, *further, "length"]
 
@@ -35,7 +35,7 @@ def tokenized(texts: Mapping[str, Sequence[str]], tokenizer: Any, limit: TextLim
         tokenizer: from ``load_tokenizer``.
         limit: of a row's tokens. Too long pairs are truncated at the longer text.
     """
-    names, cuts = column_names(texts, tokenizer, limit), limit.long_texts == "truncate"
+    names, cuts = column_names(texts, tokenizer, limit), limit.truncation == "longest_first"
     if CHOICES in texts or limit.unit:
         encoders = {"": encoded_choices, "letters": encoded_letters, "text": encoded_texts}
         by_parts = encoders.get(limit.unit, encoded_units)
