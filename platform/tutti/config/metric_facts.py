@@ -171,6 +171,8 @@ def _of_tags() -> Iterator[Facts]:
             yield replace(tagged, name=f"{name}_f{beta}", function=f"{name}_f_score", options={"beta": float(beta)})
     for name in ("token_jaccard", "token_row_f1", "entity_exact_match"):
         yield replace(tagged, name=name, kinds=("tokens", "span"))
+    for name in ("squad_f1", "squad_exact_match"):
+        yield replace(tagged, name=name, needs="texts", kinds=("span",))
     yield replace(tagged, name="tag_accuracy", kinds=("tokens", "tags"))
     yield replace(tagged, name="tag_macro_f1", kinds=("tags",))
 
@@ -202,6 +204,9 @@ _OTHER_NAMES: Mapping[str, str] = {
     "qwk": "quadratic_kappa",
 }  # names under which others know a metric; suggested, but not accepted
 
+
+OF_WORDS: Mapping[str, str] = {"squad_f1": "token_row_f1", "squad_exact_match": "entity_exact_match"}
+"""Of metrics of marked pieces as texts, which predictions do not have, the ones of words by which these are decided."""
 
 _BY_LAYOUT: Mapping[tuple[str, str], tuple[KindName, str]] = {
     ("instructions", "None"): ("text", "perplexity"),

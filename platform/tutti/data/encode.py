@@ -27,9 +27,12 @@ from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import whole_folder, write_whole
 from tutti.records import TextLimit
 from tutti.tasks.kinds.columns import as_targets, label_array
+from tutti.tasks.layouts.tags import piece_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+    from tutti.tasks.task import Task
 
 _BATCH = 1000  # rows that are tokenized and written at a time
 _ATTEMPTS = 5
@@ -55,6 +58,8 @@ class EncodedPart(BatchLengths):
         targets: ``(rows, classes)`` float32 probabilities to learn (``labels`` are then the most likely classes); of
             texts to be written ``(rows,)`` int64, the place of the first token that is learnt; otherwise None.
         swapped: the pairs in the other order, to be predicted too; None where one order is enough.
+        answers: ``(rows,)`` of validation rows with at most one marked piece: pairs of the text, and a list of all
+            right answers; None for other parts.
         most_units: of rows with tags: that of the longest row of the part, of whose rows this may have some.
         groups: ``(rows,)`` of str, of questions, such as their subjects; None for other parts.
     """
@@ -69,6 +74,7 @@ class EncodedPart(BatchLengths):
     swapped: EncodedPart | None = None
     groups: np.ndarray | None = None
     most_units: int = 0
+    answers: np.ndarray | None = None
 
     @cached_property
     def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -140,6 +146,7 @@ def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
         weights=part.weights[rows],
         targets=None if part.targets is None else part.targets[rows],
         swapped=None if part.swapped is None else take(part.swapped, rows),
+        answers=None if part.answers is None else part.answers[rows],
     )
 
 
@@ -199,11 +206,25 @@ def _load(
             check_answers(loaded, where=f"{part.removeprefix(REPORTED)} of the task {task}")
         return loaded
     if loaded.units is not None:
-        return _with_tags(loaded)
+        answers = _answers(own, info.path, loaded.labels) if part != "train" else None
+        return _with_tags(replace(loaded, answers=answers))
     if not swaps:
         return loaded
     encoded = _encode(info.path, folder.with_name(f"{folder.name}-swapped"), tokenizer, limit, swaps=True)
     return replace(loaded, swapped=replace(loaded, encoded=encoded, lengths=np.array(encoded.data.column("length"))))
+
+
+def _answers(task: Task, path: Path, labels: np.ndarray | None) -> np.ndarray | None:
+    """As of ``EncodedPart``: a row's right answers are those of its file, or the piece that its label marks."""
+    if task.kind.spans != "one" or labels is None:
+        return None
+    rows = read_columns(path, None).to_pylist()
+    answers = np.empty(len(rows), dtype=object)
+    for number, (row, cell) in enumerate(zip(rows, task.kind.cells(labels, task.names), strict=True)):
+        kept = row.get("answers")
+        own = json.loads(kept) if isinstance(kept, str) else [piece_of(row["text"], task.unit, cell)]
+        answers[number] = (row["text"], own)
+    return answers
 
 
 def _with_tags(part: EncodedPart) -> EncodedPart:

@@ -130,7 +130,7 @@ def put_guest(
         for part, values in outputs.items()
     }
     predictions = {task.name: given}
-    scores = {task.name: Scorer.of(task).score(labels, outputs["validation"])}
+    scores = {task.name: Scorer.of(task.as_voted).score(labels, outputs["validation"])}
     sources = {task.name: source}
     if name in known:
         sources = sources_of(known[name]) | sources

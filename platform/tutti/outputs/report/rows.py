@@ -205,9 +205,9 @@ class Opinions:
 
 
 def _parts(task: Task, text: str, labels: np.ndarray, decided: np.ndarray) -> tuple[Part, ...]:
-    own = [_marks(task, each) for each in (labels, decided)]
-    units = spans_of(text, task.unit)[: len(own[0])]  # a text beside it follows
-    by_unit = list(zip(*(each[: len(units)] for each in own), strict=True))
+    marked = [_marks(task, each) for each in (labels, decided)]
+    units = spans_of(text, task.unit)[: len(marked[0])]  # a text beside it follows
+    by_unit = list(zip(*(each[: len(units)] for each in marked), strict=True))
     parts: list[Part] = []
     place = 0
     for index, ((start, end), own) in enumerate(zip(units.tolist(), by_unit, strict=True)):

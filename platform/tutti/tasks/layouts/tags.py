@@ -173,7 +173,7 @@ def sets_of(sequences: Mapping[str, Sequence[str | None]], units: Sequence[Any])
     return sets
 
 
-def spans_of_tags(units: np.ndarray, tags: Sequence[str] | Sequence[Sequence[str]]) -> list[tuple[int, int, str]]:
+def spans_of_tags(units: np.ndarray, tags: Sequence[Any]) -> list[tuple[int, int, str]]:
     """Begin, end and type of each entity in characters; the inverse of ``tags_of_spans``.
 
     Args:
