@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from tutti.config.address import address_fault
 from tutti.config.cross_checks import (
+    chain_faults,
     device_faults,
     fold_faults,
     kind_faults,
@@ -91,6 +92,7 @@ def load_study(
         objective_weight_faults,
         search_faults,
         kind_faults,
+        chain_faults,
         packing_faults,
         report_faults,
         worker_faults,

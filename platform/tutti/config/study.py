@@ -136,7 +136,7 @@ class TaskConfig(Strict):
     generate: bool | None = None  # instructions: write texts at each evaluation; by default where a metric needs them
     report_sets: dict[Name, ReportSet] = Field(default_factory=dict)  # instructions: questions to answer
     unit: Literal["word", "character"] | None = None  # tokens: what has a tag; by default as the training file has it
-    spans: Literal["many", "one", "none"] | None = None  # tokens: how many the tags of a row mark; many by default
+    spans: Literal["many", "overlapping", "one", "none"] | None = None  # tokens: that tags mark; many by default
     pair: bool = False  # competition: two texts per row
     max_rows: Annotated[int, Field(ge=2)] | None = None  # of every part, spread evenly over its file: for trial runs
     max_train_samples: Annotated[int, Field(ge=2)] | None = None  # the first rows of ``train`` alone

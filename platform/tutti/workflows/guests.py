@@ -131,7 +131,7 @@ def put_guest(
         for part, values in outputs.items()
     }
     predictions = {task.name: given}
-    scores = {task.name: Scorer.of(task).score(labels, outputs["validation"])}
+    scores = {task.name: Scorer.of(task.as_voted).score(labels, outputs["validation"])}
     sources = {task.name: source}
     file = study.folder.path / "guests.lock"
     with storage_faults(file), FileLock(file):  # two imports of one guest, of a task each, both stay

@@ -279,6 +279,6 @@ def picture(tasks: Mapping[str, Task], name: str, predictions: Predictions) -> b
     from tutti.tasks.scorer import Scorer
 
     assert predictions.labels is not None
-    decision = Scorer.of(tasks[name]).alone(predictions.labels, predictions.outputs)
+    decision = Scorer.of(tasks[name].as_voted).alone(predictions.labels, predictions.outputs)
     decided = predictions.kind.decide(predictions.outputs, decision)
     return predictions_png(predictions.kind, predictions.labels, decided, predictions.names, name)
