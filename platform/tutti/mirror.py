@@ -91,6 +91,11 @@ def address_of(path: Path) -> str | None:
     return None
 
 
+def origin_of(path: Path) -> tuple[Path, str] | None:
+    """The folder of working copies that a path is in, and the address of the studies, as of ``attach``."""
+    return next(((parent, address) for parent in path.parents if (address := _marked(parent))), None)
+
+
 def study_names(folder: Path) -> list[str]:
     """The names of the studies that are stored, given their folder of working copies."""
     address = address_of(folder)
@@ -134,6 +139,13 @@ def drop(path: Path, *, inside: str | None = None, keys: Iterable[str] | None = 
         found[0].drop(found[1], inside=inside, keys=None if keys is None else set(keys))
 
 
+def stored_keys(path: Path) -> set[str]:
+    """The names of the parts below a folder of a study, such as ``trials``, that are stored."""
+    if not (found := _find(path)):
+        return set()
+    return {part.rpartition("/")[2] for part in found[0].listed(found[1])}
+
+
 def sizes(path: Path) -> dict[str, int]:
     """The bytes of each stored file of a part, by its path in the part; empty where nothing is stored."""
     found = _find(path)
@@ -172,15 +184,15 @@ class _Mirror:
         self._guard = threading.Lock()
 
     def pull(self, under: str) -> None:
-        listed = self._objects.names(_listed(under))
-        newest: dict[str, list[str]] = {}
-        for name in listed:
-            if match := _MANIFEST.fullmatch(name):
-                newest.setdefault(match[1], []).append(match[2])
-        wanted = [part for part in newest if _concerns(part, under)]
-        outdated = [part for part in wanted if self._copy(part).version != max(newest[part])]
+        outdated = [part for part, newest in self.listed(under).items() if self._copy(part).version != newest]
         with ThreadPoolExecutor(max_workers=_THREADS) as threads:
             list(threads.map(self._fetch, outdated))
+
+    def listed(self, under: str) -> dict[str, str]:
+        """The stored parts that a path concerns, with the newest version of each."""
+        names = self._objects.names(_listed(under))
+        found = [(match[1], match[2]) for name in names if (match := _MANIFEST.fullmatch(name))]
+        return {part: version for part, version in sorted(found) if _concerns(part, under)}
 
     def push(self, under: str, *, wait: bool) -> None:
         with self._guard:
@@ -414,14 +426,13 @@ _mirrors: dict[tuple[Path, str], _Mirror] = {}
 
 def _find(path: Path) -> tuple[_Mirror, str] | None:
     """The mirror of the study that a path belongs to, and the path in the study; None for any other path."""
-    for parent in path.parents:
-        if address := _marked(parent):
-            study, *inside = path.relative_to(parent).parts
-            place = parent / study, f"{address}/{study}"
-            if place not in _mirrors:
-                _mirrors[place] = _Mirror(*place)
-            return _mirrors[place], _ROOT if inside and inside[0] in _ROOT_FILES else "/".join(inside)
-    return None
+    if not (origin := origin_of(path)):
+        return None
+    study, *inside = path.relative_to(origin[0]).parts
+    place = origin[0] / study, f"{origin[1]}/{study}"
+    if place not in _mirrors:
+        _mirrors[place] = _Mirror(*place)
+    return _mirrors[place], _ROOT if inside and inside[0] in _ROOT_FILES else "/".join(inside)
 
 
 def _marked(folder: Path) -> str | None:

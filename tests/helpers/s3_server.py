@@ -36,7 +36,7 @@ class S3:
 
 
 @contextmanager
-def s3_server() -> Iterator[S3]:
+def running_s3() -> Iterator[S3]:
     """Starts the server in a thread of this process."""
     pytest.importorskip("moto")
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app

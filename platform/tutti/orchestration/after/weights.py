@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tutti import mirror
 from tutti.config.folder import StudyFolder, TrialFolder
 from tutti.errors import Fault, StudyError
 from tutti.tasks.task import Task
@@ -50,6 +51,7 @@ def refit_weights(folder: StudyFolder, recipe: str, key: str) -> list[Path]:
         StudyError: if there are none.
     """
     place = folder.refits / recipe
+    mirror.pull(place)
     weights = [TrialFolder(place / job["name"]).best for job in read_plan(place) or () if job["trial"] == key]
     if not weights or not all((each / "tutti.json").is_file() for each in weights):
         what, rule = f"trial {key}", f"have weights that were trained on all rows, in {place}"
@@ -79,6 +81,7 @@ def check_predicts(folder: Path, tasks: Sequence[Task], *, what: str, remedy: st
     from tutti.modeling.checkpoint import METADATA, is_pruned, read_metadata
 
     rule = f"have weights, in {folder}, to predict with"
+    mirror.pull(folder)
     try:
         exists = (folder / METADATA).is_file()
         got = "ones that were pruned to keep within storage.max_gigabytes" if is_pruned(folder) else "none"
