@@ -49,7 +49,7 @@ def test_environment_variables_in_paths_are_replaced_and_must_be_set(changed, fa
         ("", "storage: {path: 'ftp://host/studies'}\n", "storage.path"),
         ("", "storage: {path: 's3://key:secret@bucket/studies'}\n", "storage.path"),
         ("", "tracking: {uri: 'sqlite:///s3://bucket/mlflow.db'}\n", "tracking.uri"),
-        ("", "search: {warm_start: ['s3://bucket/older']}\n", "search.warm_start.0"),
+        ("", "search: {warm_start: ['ftp://host/older']}\n", "search.warm_start.0"),
         ("", "ensemble: {recipe: 's3://bucket/recipe.yaml'}\n", "ensemble.recipe"),
     ],
 )
