@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow strain chaos check format install clean
+.PHONY: demo test test-slow strain chaos chaos-cluster check format install clean
 
 install: $(INSTALLED)
 
@@ -31,7 +31,10 @@ strain: $(INSTALLED)
 	$(BIN)/pytest -m strain
 
 chaos: $(INSTALLED)
-	CHAOS_MOMENTS=20 $(BIN)/pytest -m slow -s tests/chaos
+	CHAOS_MOMENTS=20 $(BIN)/pytest -m slow -s tests/chaos/test_chaos.py
+
+chaos-cluster: $(INSTALLED)
+	CHAOS_MOMENTS=20 $(BIN)/pytest -m slow -s tests/chaos/test_cluster_chaos.py
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -2,9 +2,10 @@
 
     python benchmarks/storage.py [--quick] [--json FILE]
 
-A trial fine-tunes MiniLM on SST-2, as one of a study on a path and as one of a study on an S3-compatible server (moto, in
-a process of its own on this machine, which takes processor time from the trial where it has no core to spare). Both save
-after each epoch: weights, optimizer state and, if it is better, the checkpoint. Contenders alternate in reversing order.
+A trial fine-tunes MiniLM on SST-2, as one of a study on a path and as one of a study on an S3-compatible server (moto,
+in a process of its own on this machine, which takes processor time from the trial where no core is to spare). Both save
+after each epoch: weights, optimizer state and, if it is better, the checkpoint. Contenders alternate in reversing
+order.
 
 * loss: the trial's seconds on object storage, by the median, over those on the disk, minus 1.
 * wait_share: the part of its seconds in which it waits for an upload: for its last one, and if two are pending.

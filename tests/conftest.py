@@ -156,11 +156,14 @@ class Cluster:
     """A Ray that was started by ``ray start --head``, of 2 CPUs and of a GPU, as it was told.
 
     Attributes:
+        address: of the dashboard.
+        metrics: where Prometheus reads what the head tells.
         env: what a client needs to be let in.
     """
 
     running: Running
     address: str
+    metrics: str
     env: Mapping[str, str]
 
 
@@ -183,7 +186,7 @@ def cluster(tutti_command, free_port) -> Iterator[Cluster]:
         return False
 
     running.wait_for(answers, what="a dashboard that lists jobs")
-    yield Cluster(running, address, env)
+    yield Cluster(running, address, f"http://127.0.0.1:{ports['metrics-export-port']}/metrics", env)
     running.kill()
     shutil.rmtree(temporary, ignore_errors=True)
 

@@ -55,9 +55,9 @@ class TextLimit:
 
     Attributes:
         max_length: maximum number of tokens, special tokens included.
-        long_texts: ``truncate`` (longer rows keep their first tokens; of pairs, the longer text is cut first),
-            ``only_first`` (of pairs the first text is cut), ``tail`` (their last tokens), ``head_tail`` (their first
-            and their last), or ``windows`` (they become several inputs, whose states are averaged).
+        truncation: ``longest_first`` (longer rows keep their first tokens; of pairs, the longer text is cut first),
+            ``only_first``, ``only_second`` (of pairs that text is cut), ``tail`` (their last tokens), ``head_tail``
+            (their first and their last), or ``windows`` (they become several inputs, whose states are averaged).
         stride: least number of tokens that two windows have in common; 0 without windows.
         swap: whether pairs to predict are read in both orders.
         target_max_len: maximum number of tokens of a text to be written, in tasks of texts; ``max_length`` is then of
@@ -68,7 +68,7 @@ class TextLimit:
     """
 
     max_length: int
-    long_texts: str = "truncate"
+    truncation: str = "longest_first"
     stride: int = 0
     swap: bool = False
     target_max_len: int = 256

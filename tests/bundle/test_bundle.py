@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 from kind_studies import EXAMPLES, contract, study_with_weights
 
+import tutti
 from tutti.bundle.carried import imports, modules
 from tutti.bundle.predict import Bundle
 from tutti.errors import StudyError, TaskFileError
@@ -126,6 +128,32 @@ def test_members_limits_the_vote_and_quantised_layers_change_little(bundle):
     assert quantised.precision == "int8"
     found, plain = (each.predict(rows)["p_calm"] for each in (quantised, exact))
     assert 0 < np.abs(found - plain).max() < 0.2
+
+
+def test_weights_of_8_bits_are_what_the_folder_holds_and_predict_as_those_quantised_when_it_is_loaded(
+    study, bundle, tmp_path
+):
+    study.export(tmp_path / "exact", recipe=recipe(tmp_path), members=2)
+    rows = [{"id": "a", "text": f"text {number} test"} for number in range(40)]
+    stored, at_load = Bundle(bundle), Bundle(tmp_path / "exact", quantize="int8")
+    np.testing.assert_array_equal(stored.predict(rows)["p_calm"], at_load.predict(rows)["p_calm"])
+    sizes = [sum(file.stat().st_size for file in each.rglob("members/*/*.safetensors")) for each in (bundle, tmp_path)]
+    assert sizes[0] < 0.75 * sizes[1]  # embeddings stay as they are
+
+
+def test_a_vote_predicts_without_its_guests_and_tells_what_it_then_scores(study, tmp_path, capsys):
+    tables = {file.stem: file for file in study.export_predictions("t0001", tmp_path / "given")}
+    study.import_predictions("lgbm", **tables)
+    try:
+        tutti.open(study.folder.path).export(
+            tmp_path / "bundle", recipe=recipe(tmp_path, "members: {top: 5, by: task}\n")
+        )
+    finally:
+        study.bank.remove("lgbm")
+    members = json.loads((tmp_path / "bundle" / "bundle.json").read_text())["members"]
+    assert sorted(each["folder"] for each in members) == [f"members/t000{number}" for number in range(4)]
+    told = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"Guests \(lgbm\) have no weights, .* without them the vote scores \S+ 0\.\d+", told)
 
 
 @pytest.mark.parametrize(

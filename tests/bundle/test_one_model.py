@@ -81,7 +81,7 @@ def test_candidates_are_a_multiple_choice_of_transformers(tmp_path):
     [
         (HeadOptions(pooling="attention"), TextLimit(16), "the pooling attention"),
         (HeadOptions(pooling="cls", layers=2), TextLimit(16), "mixes the last 2 layers"),
-        (CLS, TextLimit(16, long_texts="windows"), "averages the windows"),
+        (CLS, TextLimit(16, truncation="windows"), "averages the windows"),
     ],
 )
 def test_a_head_that_no_class_of_transformers_has_is_refused_with_the_reason(tmp_path, heads, limit, reason):
@@ -91,7 +91,7 @@ def test_a_head_that_no_class_of_transformers_has_is_refused_with_the_reason(tmp
     assert not (tmp_path / "plain").exists()
 
 
-@pytest.mark.parametrize("architecture", ["roberta", "distilbert", "electra", "deberta-v2", "albert", "mpnet"])
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert", "electra", "deberta-v2", "albert", "mpnet"])
 def test_dense_layers_of_other_architectures_return_what_they_are_given(architecture):
     import torch
     from transformers import AutoConfig, AutoModel
@@ -109,6 +109,9 @@ def test_dense_layers_of_other_architectures_return_what_they_are_given(architec
     ids = torch.randint(5, 60, (4, 9))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     assert difference(model, plain_model(model, TextLimit(16)), batch) < 1e-5
+    if getattr(model.encoder, "pooler", None) is not None:
+        own = MultiTaskModel(encoder=model.encoder, tasks=[task], heads=HeadOptions(pooling="pooler")).eval()
+        assert difference(own, plain_model(own, TextLimit(16)), batch) < 1e-5
 
 
 @pytest.mark.parametrize("kind", ["classes", "ordered", "labels", "values"])

@@ -6,19 +6,16 @@ long.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
-
-from tutti.records import TrialState
+from chaos_study import changes, check_whole, ends, how_far, trained
 
 MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "3"))
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.strain]
@@ -30,21 +27,6 @@ PROCESS = {
     "node": str(Path(ray.__file__).parent / "core/src/ray/raylet/raylet"),
 }
 LATEST = {"the start": 20.0, "an epoch": 6.0}  # seconds
-
-
-def changes(*, trials: int, epochs: int) -> dict[str, Any]:
-    """What makes of the tiny study one whose outcome does not depend on which trials had ended when."""
-    return {
-        "training": {"num_train_epochs": epochs, "per_device_train_batch_size": 16, "max_length": 16, "ema_decay": 0.9},
-        "search_space": {"learning_rate": {"type": "log_uniform", "low": 1e-4, "high": 1e-2}},
-        "search": {
-            "trials": trials,
-            "scheduler": "none",
-            "retries": 1000,
-            "enqueue": [{"learning_rate": 1e-4 * 1.7**number} for number in range(trials)],
-        },
-        "resources": {"workers": 1, "cpus_per_worker": 1, "concurrent_trials": 2},
-    }
 
 
 @dataclass(frozen=True)
@@ -83,29 +65,6 @@ class Toll:
         return f"Killed {killed}, in {self.studies} studies: 0 trials lost, 0 epochs repeated, 0 left running."
 
 
-def trained(study) -> int:
-    """Epochs that the study's trials have told of."""
-    return sum(len(record.scores_by_epoch) for record in study.records())
-
-
-def how_far(study) -> str:
-    records = study.records()
-    if not records:
-        return "not begun"
-    ended = sum(record.state is TrialState.FINISHED for record in records)
-    running = [f"{r.key} epoch {len(r.scores_by_epoch)}" for r in records if r.state is TrialState.RUNNING]
-    return f"{ended} done; {', '.join(running) or 'none running'}"
-
-
-def ends(study) -> dict[str, Any]:
-    """Trial to what it scored at its best and the hash of each file of its checkpoint."""
-    ended = {}
-    for record in study.records():
-        best = json.loads((study.folder.trial(record.key).best / "tutti.json").read_text(encoding="utf8"))
-        ended[record.key] = (record.state, record.parameters, record.score, record.task_scores, best["files"])
-    return ended
-
-
 def kill(running, study, moment: Moment, chance: random.Random) -> bool:
     """Kills a process of the kind when its moment has come, or not at all where the study is over by then."""
     before, limit = trained(study), time.monotonic() + 500
@@ -137,20 +96,6 @@ def over(running) -> bool:
     code = running.wait()
     assert code == 0 or "Traceback" not in running.output, running.output
     return code == 0
-
-
-def check_whole(study, untouched: dict[str, Any]) -> None:
-    """Each trial once, ended, with the weights and scores of the study that nobody touched."""
-    assert ends(study) == untouched
-    runs = study.runs()
-    assert set(runs) == {"", *untouched}
-    assert {run.info.status for run in runs.values()} == {"FINISHED"}
-    for record in study.records():
-        assert record.state is TrialState.FINISHED
-        epochs = study.reported_epochs(record.key)
-        assert epochs == sorted(set(epochs)), f"{record.key} trained an epoch again that it had a state of"
-        assert study.tracked_epochs(record.key) == [*record.scores_by_epoch] == epochs == [*range(1, EPOCHS + 1)]
-        assert not study.folder.trial(record.key).resume.exists()
 
 
 @pytest.mark.timeout(14400 if MOMENTS > 3 else 2400)
@@ -186,6 +131,6 @@ def test_a_study_killed_at_random_ends_as_one_that_nobody_touched(make_study, tu
         assert running.wait() == 0, running.output
         for each in [*ended, running]:  # after a kill, Ray's agents try for a minute to report it to a Ray that is gone
             assert each.left_behind(90) == []
-        check_whole(study, untouched)
+        check_whole(study, untouched, epochs=EPOCHS)
     with capsys.disabled():
         print(f"\n{toll}")

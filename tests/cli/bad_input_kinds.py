@@ -47,24 +47,12 @@ KINDS: Mapping[str, Sequence[Case]] = {
             _task(_NUMBERS.replace("mcrmse", "roc_auc"), joy=range(12), fear=range(12)),
         ),
         Case(
-            "a metric of numbers for several labels",
-            _task(_LABELS.replace("macro_f1", "rmse"), toxic=[0, 1] * 6, insult=[1, 0] * 6),
-        ),
-        Case(
             "a number is a word",
             _task(_NUMBERS, joy=range(12), fear=[1, "high", *range(10)]),
         ),
         Case(
             "an answer is no candidate",
             _task(_CHOICES, one=["yes"] * 12, two=["no"] * 12, answer=[*"AB" * 5, "A", "C"]),
-        ),
-        Case(
-            "a row has one candidate",
-            _task(_CHOICES, one=["yes"] * 12, two=[*["no"] * 11, ""], answer=[*"AB" * 6]),
-        ),
-        Case(
-            "two candidates of a row are equal",
-            _task(_CHOICES, one=["yes"] * 12, two=[*["no"] * 11, "yes"], answer=[*"AB" * 6]),
         ),
         Case(
             "labels are places that count from 0 or from 1",
@@ -81,10 +69,6 @@ KINDS: Mapping[str, Sequence[Case]] = {
             _task(_CHOICES, one=["yes"] * 12, two=["no " * 700, *["no"] * 11], answer=[*"AB" * 6]),
         ),
         Case(
-            "a metric of classes for candidates",
-            _task(f"{_CHOICES}\n    metric: macro_f1", one=["yes"] * 12, two=["no"] * 12, answer=[*"AB" * 6]),
-        ),
-        Case(
             "rows with candidates are packed",
             both(
                 _task(_CHOICES, one=["yes"] * 12, two=["no"] * 12, answer=[*"AB" * 6]),
@@ -93,16 +77,8 @@ KINDS: Mapping[str, Sequence[Case]] = {
         ),
         Case("a better text without a worse one", _task("columns: {better: text}", other=["no"] * 12)),
         Case(
-            "pairs of which one text is empty",
-            _task("columns: {better: text, worse: other}", other=["no"] * 11 + [""]),
-        ),
-        Case(
             "pairs that are composed by a template",
             _task('columns: {better: text, worse: other}\n    template: "{text}"', other=["no"] * 12),
-        ),
-        Case(
-            "a metric of numbers for pairs",
-            _task("columns: {better: text, worse: other}\n    metric: spearman", other=["no"] * 12),
         ),
         Case(
             "a better text beside candidates",

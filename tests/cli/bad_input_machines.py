@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from bad_input_changes import Case, no_root_mount, small_disk, unmounted, write, yaml
 
+KUBERNETES = "submit study.yaml --kubernetes --set storage.path=/studies"
+
 MACHINES: dict[str, Sequence[Case]] = {
     "The cluster": (
         Case("nothing listens at the address", command="submit study.yaml --address http://127.0.0.1:9", code=1),
@@ -30,10 +32,6 @@ MACHINES: dict[str, Sequence[Case]] = {
             yaml("  path: studies\n", "  path: studies\n  database: mysql://me:secret@db/optuna\n"),
         ),
         Case(
-            "the port of Optuna's database is no number",
-            yaml("  path: studies\n", "  path: studies\n  database: postgresql://me@host:abc/optuna\n"),
-        ),
-        Case(
             "Optuna's database is away",
             yaml("  path: studies\n", "  path: studies\n  database: postgresql://me:secret@127.0.0.1:9/optuna\n"),
             code=1,
@@ -47,10 +45,6 @@ MACHINES: dict[str, Sequence[Case]] = {
             ),
         ),
         Case(
-            "the address of MLflow has half a host",
-            yaml("  path: studies\n", "  path: studies\ntracking: {uri: 'http://['}\n"),
-        ),
-        Case(
             "the address of MLflow has an unknown scheme",
             yaml("search:\n", "tracking: {uri: 'htpp://mlflow:5000'}\nsearch:\n"),
         ),
@@ -59,7 +53,8 @@ MACHINES: dict[str, Sequence[Case]] = {
             "options of a new job beside `--status`",
             command="submit --status raysubmit_1 --wait --resume --trials 9 --set search.seed=1",
         ),
-        Case("an option of a new job beside `--stop`", command="submit --stop raysubmit_1 --wait"),
+        Case("`--apply` without `--kubernetes`", command="submit study.yaml --apply"),
+        Case("a study for Kubernetes does not say how many trials run at a time", command=KUBERNETES),
         Case(
             "a trial asks for more than the cluster has",
             yaml("search:\n", "resources: {cpus_per_worker: 4096}\nsearch:\n"),

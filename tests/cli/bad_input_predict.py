@@ -41,7 +41,6 @@ PREDICT: dict[str, Sequence[Case]] = {
             command="predict studies/moods --input mood_tset.tsv --out out.csv",
         ),
         Case("the file of new rows is empty", write("new.csv", ""), PREDICT_NEW, finished=True),
-        Case("the file of new rows has a header alone", write("new.csv", "text\n"), PREDICT_NEW, finished=True),
         Case("a column is missing", write("new.csv", "id,txt\n1,rain\n"), PREDICT_NEW, finished=True),
         Case(
             "the first row has no id and a later one has",

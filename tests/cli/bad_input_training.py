@@ -28,7 +28,7 @@ TRAINING: dict[str, Sequence[Case]] = {
         ),
         Case("a text for true or false", training("group_by_length: 'yes'")),
         Case("a stage that says nothing", training("stages: [null]")),
-        Case("windows that are mostly the ones before", both(training("long_texts: windows"), training("stride: 99"))),
+        Case("windows that are mostly the ones before", both(training("truncation: windows"), training("stride: 99"))),
         Case(
             "a setting that the schedule does not have",
             both(training("lr_scheduler_type: cosine"), training("lr_scheduler_kwargs: {num_cycle: 2}")),

@@ -255,14 +255,6 @@ def test_a_test_file_that_is_gone_is_not_missed(folder):
     assert [json.loads(line)["id"] for line in lines] == [f"t{row}" for row in range(6)]
 
 
-def test_a_test_file_that_has_changed_is_refused_and_nothing_written(folder):
-    file = folder / "mood_test.tsv"
-    file.write_text(file.read_text(encoding="utf8").replace("rain", "snow"), encoding="utf8")  # the ids stay
-    result = run(folder, "ensemble studies/moods", code=2)
-    assert "DIR/mood_test.tsv must be the test file that the study was prepared from" in result.message
-    assert not (folder / "studies/moods/ensembles").exists()
-
-
 def test_an_ensemble_is_shown_with_the_scores_of_rows_that_chose_nothing(folder):
     import pandas as pd
 

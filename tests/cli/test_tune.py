@@ -32,15 +32,6 @@ pytestmark = pytest.mark.ray
 TASKS = ("mood", "same")
 
 
-def inodes(folder: Path) -> dict[str, tuple[int, int]]:
-    """By file below a folder: (inode, time of the last change)."""
-    return {
-        str(path.relative_to(folder)): (path.stat().st_ino, path.stat().st_mtime_ns)
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 def test_every_trial_is_finished_with_its_scores(finished):
     records = finished.study.records()
     assert [record.key for record in records] == ["t0000", "t0001"]
@@ -178,15 +169,15 @@ def test_the_bank_has_what_each_trial_says_about_every_part(finished):
 @pytest.mark.parametrize(
     ("ways", "become"),
     [
-        (["truncate"], "are cut"),
+        (["longest_first"], "are cut"),
         (["head_tail"], "keep their first and last tokens"),
-        (["windows", "truncate"], "are cut or are read in windows"),
+        (["windows", "longest_first"], "are cut or are read in windows"),
     ],
 )
 def test_a_max_length_that_texts_exceed_is_told_with_their_share(make_study, tmp_path, capsys, ways, become):
     from tutti.workflows.preparation import prepare_study
 
-    space = {"long_texts": {"type": "categorical", "choices": ways}}
+    space = {"truncation": {"type": "categorical", "choices": ways}}
     study = make_study(tmp_path, training__max_length=8, search_space=space)
     prepare_study(StudyBase(*stores.read_study_file(study.file, overrides=[])), resume=False)
     told = [line for line in capsys.readouterr().out.splitlines() if "max_length" in line]
@@ -210,32 +201,6 @@ def test_that_test_rows_are_numbered_is_told_unless_a_sample_names_their_ids(mak
         assert [line.split(", as")[0] for line in told] == ["  t: the rows of test.csv are numbered from 0"][
             : name == "one"
         ]
-
-
-@pytest.mark.slow
-def test_a_finished_study_resumed_runs_nothing(finished, tutti, tmp_path):
-    study = finished.copy(tmp_path)
-    before = study.records()
-    output = tutti("tune", study.file, "--resume", "--set", f"storage.path={tmp_path / 'studies'}")
-    assert "2 of 2 trials done" in output
-    assert "running |" not in output
-    assert "Starting Ray" not in output
-    assert study.records() == before
-    assert study.runs().keys() == {"", "t0000", "t0001"}
-
-
-def test_a_second_study_on_the_same_data_encodes_nothing(finished, make_study, tmp_path):
-    from tutti.workflows.preparation import prepare_study
-
-    cache = finished.study.folder.encoded
-    before = inodes(cache)
-    assert before
-    second = make_study(tmp_path, study="second", storage__path=str(cache.parent))
-    config, folder = stores.read_study_file(second.file, overrides=[])
-    assert folder.encoded == cache
-    prepare_study(StudyBase(config, folder), resume=False)
-    assert inodes(cache) == before
-    assert folder.study_file.is_file()
 
 
 def opened(study: StudyConfig, folder: StudyFolder) -> StudyBase:

@@ -59,14 +59,6 @@ def test_labels_that_an_earlier_run_has_left_are_not_said_to_be_written(place, t
     assert f"wrote {tmp_path / 'labels/mood.tsv'}" not in again
 
 
-def test_the_table_of_pseudo_labels_says_what_its_columns_are(place, tmp_path):
-    (place / "all.yaml").write_text("pseudo_labels: {select: prior, max_drift: null}\n")
-    result = run(place, f"pseudo-label studies/moods --recipe all.yaml --out {tmp_path / 'labels'}", code=0)
-    shown = " ".join(result.out.split())
-    assert "recipe all. The surest rows of each class are labelled, 0.5 of the eligible, with training's" in shown
-    assert "unlabelled rows, confidence the mean. Expected precision is the share of right labels among" in shown
-
-
 def test_a_trial_that_was_tagged_in_mlflow_votes_and_no_other(place, tmp_path):
     uri = f"sqlite:///{place / 'studies/second/mlflow.db'}"
     client = MlflowClient(tracking_uri=uri)
@@ -75,22 +67,6 @@ def test_a_trial_that_was_tagged_in_mlflow_votes_and_no_other(place, tmp_path):
     (place / "tagged.yaml").write_text("members: {filter: tags.vote = 'yes', studies: [second]}\n")
     run(place, f"ensemble studies/moods --recipe tagged.yaml --out {tmp_path / 'tagged'}", code=0)
     assert members(tmp_path / "tagged") == {"second/t0001"}
-
-
-def test_labels_of_the_test_rows_grade_the_submission(place, tmp_path):
-    files = [f"--score {task}={place / 'data' / f'{task}_truth.tsv'}" for task in ("mood", "warmth")]
-    result = run(place, f"ensemble studies/moods --out {tmp_path / 'out'} {' '.join(files)}", code=0)
-    graded = json.loads((tmp_path / "out" / "card.json").read_text(encoding="utf8"))["graded"]
-    assert [(each["task"], each["part"], each["rows"]) for each in graded] == [
-        ("mood", "test", 40),
-        ("warmth", "test", 40),
-    ]
-    assert 0.6 < graded[0]["score"] <= 1
-    assert f"On 40 labelled rows of mood, test: macro_f1 {graded[0]['score']:.4f}" in result.out
-    result = run(place, "ensemble studies/moods --score labels.csv", code=2)
-    assert (
-        "with a test file of the study (mood, warmth); got 'labels.csv'; write it like --score mood=FILE" in result.err
-    )
 
 
 def test_a_recipe_s_template_lies_beside_the_recipe(place, tmp_path):
@@ -196,19 +172,6 @@ def test_the_leaderboard_keeps_public_scores_beside_local_ones_and_in_mlflow(pla
     before = client.get_run(study.info.run_id).data.metrics["leaderboard/pearson"]
     run(place, f"leaderboard add studies/moods {tmp_path / '0'} --score 0.79", code=0)
     assert client.get_run(study.info.run_id).data.metrics["leaderboard/pearson"] != before
-
-
-def test_equal_public_scores_have_no_correlation_on_the_screen_or_in_mlflow(place, tmp_path):
-    run(place, f"ensemble studies/second --out {tmp_path / 'out'}", code=0)
-    card = json.loads((tmp_path / "out/card.json").read_text(encoding="utf8"))
-    for name in "abc":  # a submission of another recipe is another one
-        (tmp_path / "out/card.json").write_text(json.dumps(card | {"recipe": name}), encoding="utf8")
-        result = run(place, f"leaderboard add studies/second {tmp_path / 'out'} --score 0.7", code=0)
-    assert "A correlation of public and local scores needs three submissions, and scores that differ." in result.out
-    uri = f"sqlite:///{place / 'studies/second/mlflow.db'}"
-    runs = MlflowClient(tracking_uri=uri).search_runs([experiment_id(uri, "second")], "tags.`tutti.study` = 'second'")
-    assert runs[0].data.metrics["leaderboard/public"] == 0.7
-    assert "leaderboard/pearson" not in runs[0].data.metrics
 
 
 def test_a_study_of_one_task_votes_in_it_beside_one_of_several(place, tmp_path, monkeypatch):

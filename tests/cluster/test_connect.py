@@ -256,6 +256,29 @@ def test_variables_for_an_older_tune_or_train_reach_neither_the_driver_nor_its_w
     assert os.environ["RAY_TRAIN_V2_ENABLED"] == connect.worker_environment()["RAY_TRAIN_V2_ENABLED"] == "1"
 
 
+def test_of_what_ray_prints_the_dumps_of_a_lost_node_alone_are_left_out(capsys):
+    from ray._private import worker
+
+    dump = "The node with node id: 1 has been marked dead because the detector has missed too many heartbeats from it."
+    with connect._dumps_left_out():
+        for text in (dump, "Raylet is terminated. Termination is unexpected.\n  [state-dump]", "No room"):
+            worker.print_to_stdstream({"lines": [text], "pid": "raylet", "is_err": False}, ignore_prefix=False)
+    out = capsys.readouterr().out
+    assert "No room" in out
+    assert len(out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_ray_that_was_started_on_this_machine_is_told_unless_it_is_the_one_in_use(monkeypatch, running):
+    def answer(place: str) -> None:
+        if not running:
+            raise ConnectionError
+
+    monkeypatch.setattr("ray._private.services.find_bootstrap_address", lambda folder: "10.0.0.1:6379")
+    monkeypatch.setattr(connect, "_call", answer)
+    assert connect._running_here() == ("10.0.0.1:6379" if running else None)
+
+
 def test_a_ray_is_gone_once_several_of_its_processes_have_ended():
     with subprocess.Popen(["sleep", "60"]) as first, subprocess.Popen(["sleep", "60"]) as second:
         daemons = [psutil.Process(process.pid) for process in (first, second)]

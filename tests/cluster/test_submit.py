@@ -21,7 +21,7 @@ import requests
 from tutti.cli import jobs
 from tutti.cluster import submit
 from tutti.cluster.shipped import FILES, keep
-from tutti.cluster.submit import _stage, job_status, stop_job, submit_study
+from tutti.cluster.submit import job_status, stage_study, stop_job, submit_study
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_study, parse_study
 from tutti.config.pretraining import PretrainingConfig, load_pretraining
@@ -41,7 +41,7 @@ def staged(tmp_path):
 
     def stage(study: StudyConfig) -> StudyConfig:
         (tmp_path / "job").mkdir()
-        keep(tmp_path / "job" / FILES, _stage(study, tmp_path / "job"))
+        keep(tmp_path / "job" / FILES, stage_study(study, tmp_path / "job"))
         return parse_study(tmp_path / "job" / "study.json")
 
     return stage
@@ -154,7 +154,7 @@ def test_the_same_files_travel_to_the_same_place_and_others_to_another(study, st
 
 def test_files_that_find_no_room_are_told_in_a_sentence_and_leave_nothing_behind(study, tmp_path):
     (tmp_path / "job").mkdir()
-    _stage(study, tmp_path / "job")
+    stage_study(study, tmp_path / "job")
     (tmp_path / "shared/s").write_text("no folder")
     place = str(tmp_path / "shared/s/shipped/0123")
     command = [sys.executable, "-m", "tutti.cluster.shipped", place]

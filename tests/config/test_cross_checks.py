@@ -91,13 +91,13 @@ def test_a_population_varies_no_key_that_some_trials_lack(key: str) -> None:
 def test_a_population_has_one_length_of_texts_at_which_its_checkpoints_predict() -> None:
     space = {
         "max_length": {"type": "categorical", "choices": [64, 128]},
-        "long_texts": {"type": "categorical", "choices": ["truncate", "windows"]},
+        "truncation": {"type": "categorical", "choices": ["longest_first", "windows"]},
         "learning_rate": {},
     }
     raw = {"search": {"scheduler": "pbt"}, "search_space": space}
     assert [fault.what for fault in population_faults(raw, what=lambda key: key)] == [
         "search_space.max_length",
-        "search_space.long_texts",
+        "search_space.truncation",
     ]
 
 

@@ -18,16 +18,6 @@ Faults = Callable[..., list[str]]
     [
         (
             "layout: competition",
-            "layout: table\n    pair: true",
-            "tasks.topic.pair must be used with the layout competition only; got true with the layout table",
-        ),
-        (
-            "layout: competition",
-            "layout: table\n    cleaning: {broken_rows: true}",
-            "tasks.topic.cleaning.broken_rows must be used with the layout competition or glue only; got true",
-        ),
-        (
-            "layout: competition",
             "layout: competition\n    columns: {text: sentence}",
             "tasks.topic.columns must be used with the layout table or hub or instructions or tokens only",
         ),
@@ -41,24 +31,7 @@ Faults = Callable[..., list[str]]
             "layout: table\n    columns: {text_b: a}\n    template_b: '{b}'",
             "tasks.topic.columns.text_b must be left out beside `template_b`, which says what the text is; got 'a'",
         ),
-        ("layout: competition", "layout: table\n    glue: MRPC", "tasks.topic.glue must be used with the layout"),
-        ("layout: competition", "layout: table\n    dataset: data", "tasks.topic.dataset must be used with the layout"),
         ("layout: competition", "layout: glue\n    subset: a", "tasks.topic.subset must be used with the layout"),
-        (
-            "layout: competition",
-            "layout: glue",
-            "tasks.topic.glue must say which layout of GLUE the task has",
-        ),
-        (
-            "layout: competition",
-            "layout: glue\n    glue: STS-B",
-            "tasks.topic.metric must be a metric of values, as the scores of STS-B are; got 'macro_f1'; set",
-        ),
-        (
-            "layout: competition",
-            "layout: hub",
-            "tasks.topic.dataset must name the data set of the layout hub; got",
-        ),
     ],
 )
 def test_a_key_of_another_layout_and_one_that_the_layout_needs_are_told(faults, changed, old, new, sentence):

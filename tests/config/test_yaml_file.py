@@ -40,13 +40,6 @@ def test_a_file_that_is_no_yaml_mapping_is_told_by_line_and_column(faults, study
     assert f"{study.parent}/{sentence}" in faults(study)[0]
 
 
-def test_a_study_file_that_is_not_there_is_told(faults: Faults, tmp_path: Path) -> None:
-    assert faults(tmp_path / "no.yaml") == [
-        f"{tmp_path}/no.yaml must be a readable study file; got no such file or directory; correct the path."
-    ]
-    assert "got a folder" in faults(tmp_path)[0]
-
-
 def test_a_study_file_that_nobody_may_read_is_not_called_misspelt(faults, study, monkeypatch):
     def refuse(_: Path) -> bytes:
         raise PermissionError(13, "Permission denied")

@@ -200,13 +200,6 @@ def test_little_is_padded_where_rows_are_grouped_and_much_where_not(plan: dict[s
     assert padded(grouped=False) > 0.3
 
 
-def test_grouped_rows_meet_others_in_each_epoch() -> None:
-    sampler = _sampler({"a": 400}, batch=8)
-    first = {frozenset(batch.rows.tolist()) for batch in sampler}
-    sampler.set_epoch(1)
-    assert len(first & {frozenset(batch.rows.tolist()) for batch in sampler}) <= 2
-
-
 def test_grouped_rows_of_different_lengths_meet_others_too() -> None:
     rows = {"t": BatchRows(lengths=np.arange(100, 500), weights=np.ones(400))}
     sampler = TaskBatchSampler(rows, plan=BatchPlan(per_device_batch=8), seed=0, stage=0, rank=0, world=1)
@@ -342,13 +335,6 @@ def test_a_batch_of_a_task_with_soft_labels_holds_probabilities(part: EncodedPar
     batch = TaskRows({"t": replace(part, targets=targets)})[TaskBatch("t", np.array([1, 3]), 0, 0.75)]
     assert batch["labels"].dtype == torch.float32
     assert batch["labels"].tolist() == [[0.25, 0.75], [0, 1]]
-
-
-def test_a_token_budget_counts_on_longer_rows_that_noise_sorts_before_shorter_ones() -> None:
-    rows = {"t": BatchRows(lengths=np.repeat(np.arange(100, 106), 50), weights=np.ones(300))}
-    plan = BatchPlan(per_device_batch=1, max_tokens=1000)
-    for batch in TaskBatchSampler(rows, plan=plan, seed=0, stage=0, rank=0, world=1):
-        assert len(batch.rows) * rows["t"].lengths[batch.rows].max() <= 1000
 
 
 def test_rows_of_one_length_use_up_the_token_budget() -> None:

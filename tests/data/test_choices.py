@@ -58,11 +58,11 @@ def test_each_candidate_is_an_input_behind_the_context_and_the_question(tokenize
 
 
 @pytest.mark.parametrize(
-    ("long_texts", "kept"), [("truncate", [0, 1, 2, 3]), ("head_tail", [0, 1, 8, 9]), ("windows", [0, 1, 2, 3])]
+    ("truncation", "kept"), [("longest_first", [0, 1, 2, 3]), ("head_tail", [0, 1, 8, 9]), ("windows", [0, 1, 2, 3])]
 )
-def test_of_a_long_input_the_context_alone_is_cut(tokenizer_folder: str, long_texts: str, kept: list[int]) -> None:
+def test_of_a_long_input_the_context_alone_is_cut(tokenizer_folder: str, truncation: str, kept: list[int]) -> None:
     own = [["w20 w21 w22", "w23"]]
-    part = encoded(tokenizer_folder, [words(*range(10))], own, ["w30"], max_length=11, long_texts=long_texts)
+    part = encoded(tokenizer_folder, [words(*range(10))], own, ["w30"], max_length=11, truncation=truncation)
     long, short = inputs_of(part)
     assert long == ["[CLS]", *kept, "[SEP]", 30, 20, 21, 22, "[SEP]"]
     assert short[-4:] == ["[SEP]", 30, 23, "[SEP]"]

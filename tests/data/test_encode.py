@@ -16,7 +16,7 @@ from tutti.data.encode import EncodedPart, load_parts, load_tokenizer, take
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.data.special_tokens import marks_second_text, starts_special
-from tutti.errors import BackboneError, StorageError
+from tutti.errors import BackboneError
 from tutti.modeling.new_backbone import new_backbone
 from tutti.records import TextLimit
 from tutti.tasks.build import TaskSpec
@@ -239,12 +239,6 @@ def test_processes_that_encode_at_the_same_time_agree(prepared, tokenizer_folder
     assert not list(cache.glob(".*"))
 
 
-def test_a_folder_without_tokenizer_is_a_backbone_error(prepared: Prepared, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(BackboneError, match="must be loadable"):
-        encode_test(prepared, str(tmp_path / "empty"), tmp_path / "cache")
-
-
 def test_an_empty_text_to_predict_is_its_special_tokens(make_spec, tokenizer_folder, tmp_path):
     spec = make_spec(train=[("0", "w1", "a"), ("1", "w2", "b"), ("2", "w3", "a"), ("3", "w4", "b")], test=[("0", "")])
     prepared = prepare([spec], validation=0.5, seed=0, folder=tmp_path / "prepared")
@@ -276,10 +270,3 @@ def test_a_decoder_reads_the_texts_of_a_pair_one_below_the_other_in_either_order
     assert tokenizer.decode(test.swapped.encoded["input_ids"][0]) == "<s>w3\nw1 w2"
     assert parts["train"].swapped is None
     assert take(test, np.array([0])).swapped.lengths.tolist() == [len(test.swapped.encoded["input_ids"][0])]
-
-
-def test_a_part_that_is_gone_is_a_storage_error(prepared: Prepared, tokenizer_folder: str, tmp_path: Path) -> None:
-    prepared.parts["A"]["test"].path.unlink()
-    with pytest.raises(StorageError, match=r"test\.parquet must be as preparation wrote it"):
-        encode_test(prepared, tokenizer_folder, tmp_path / "cache")
-    assert not list((tmp_path / "cache").iterdir())

@@ -89,13 +89,6 @@ def test_rows_of_one_text_are_validated_in_one_fold_and_need_another_text_of_the
         numbers([0] * 10 + [1] * 2, [*range(10), 10, 10])
 
 
-def test_fewer_rows_than_folds_are_refused() -> None:
-    with pytest.raises(
-        TaskFileError, match=r"at least 5 training rows of different texts for 5 folds; got 4; lower split.folds"
-    ):
-        numbers([0, 0, 1, 1])
-
-
 def prepared_in(folder: Path, *specs: TaskSpec, folds: int | None = 5, **settings: Any) -> Prepared:
     return prepare(specs, folder=folder, **{"validation": None if folds else 0.2, "folds": folds, "seed": 0} | settings)
 

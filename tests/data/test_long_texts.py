@@ -39,7 +39,7 @@ def numbers_of(tokens: list[int]) -> list[int | str]:
 
 
 def test_head_and_tail_of_a_long_text_stay_and_a_text_that_fits_stays_whole(tokenizer_folder: str) -> None:
-    part = encoded(tokenizer_folder, [words(*range(20)), words(*range(7))], max_length=9, long_texts="head_tail")
+    part = encoded(tokenizer_folder, [words(*range(20)), words(*range(7))], max_length=9, truncation="head_tail")
     first, second = part.encoded["input_ids"][:]
     assert numbers_of(first) == ["[CLS]", 0, 1, 2, 3, 17, 18, 19, "[SEP]"]
     assert numbers_of(second) == ["[CLS]", *range(7), "[SEP]"]
@@ -47,17 +47,18 @@ def test_head_and_tail_of_a_long_text_stay_and_a_text_that_fits_stays_whole(toke
 
 
 @pytest.mark.parametrize(
-    ("long_texts", "kept"),
+    ("truncation", "kept"),
     [
         ("tail", [6, 7, 8, 9, "[SEP]", 50, 51, 52]),
         ("only_first", [0, 1, 2, 3, "[SEP]", 50, 51, 52]),
+        ("only_second", [*range(7), "[SEP]"]),
     ],
 )
-def test_a_pair_keeps_its_last_tokens_or_loses_those_of_its_first_text_alone(tokenizer_folder, long_texts, kept):
+def test_a_pair_keeps_its_last_tokens_or_loses_those_of_one_text_alone(tokenizer_folder, truncation, kept):
     texts = [words(*range(10))], [words(50, 51, 52)]
-    part = encoded(tokenizer_folder, *texts, max_length=10, long_texts=long_texts)
+    part = encoded(tokenizer_folder, *texts, max_length=10, truncation=truncation)
     assert numbers_of(part.encoded["input_ids"][0]) == ["[CLS]", *kept, "[SEP]"]
-    longer = encoded(tokenizer_folder, [words(1)], [words(*range(50, 70))], max_length=10, long_texts=long_texts)
+    longer = encoded(tokenizer_folder, [words(1)], [words(*range(50, 70))], max_length=10, truncation=truncation)
     assert len(longer.encoded["input_ids"][0]) == 10
 
 
@@ -71,7 +72,7 @@ def test_a_pair_keeps_its_last_tokens_or_loses_those_of_its_first_text_alone(tok
 )
 def test_each_text_of_a_pair_keeps_its_ends_as_many_tokens_as_truncation_would(tokenizer_folder, first, second, kept):
     texts = [words(*range(first))], [words(*range(50, 50 + second))]
-    part = encoded(tokenizer_folder, *texts, max_length=10, long_texts="head_tail")
+    part = encoded(tokenizer_folder, *texts, max_length=10, truncation="head_tail")
     assert numbers_of(part.encoded["input_ids"][0]) == ["[CLS]", *kept, "[SEP]"]
     cut = encoded(tokenizer_folder, *texts, max_length=10)
     assert part.encoded["token_type_ids"][0] == cut.encoded["token_type_ids"][0]
@@ -83,7 +84,7 @@ def windows_of(part: EncodedPart) -> list[list[int | str]]:
 
 
 def test_windows_of_a_row_overlap_by_the_stride_at_least_and_are_all_full(tokenizer_folder: str) -> None:
-    part = encoded(tokenizer_folder, [words(*range(11)), words(1)], max_length=8, long_texts="windows", stride=2)
+    part = encoded(tokenizer_folder, [words(*range(11)), words(1)], max_length=8, truncation="windows", stride=2)
     assert windows_of(part) == [
         ["[CLS]", 0, 1, 2, 3, 4, 5, "[SEP]"],
         ["[CLS]", 2, 3, 4, 5, 6, 7, "[SEP]"],
@@ -97,7 +98,7 @@ def test_windows_of_a_row_overlap_by_the_stride_at_least_and_are_all_full(tokeni
 
 def test_windows_of_a_pair_slide_over_its_longer_text_beside_the_shorter_one(tokenizer_folder: str) -> None:
     texts = [words(50, 51)], [words(*range(8))]
-    part = encoded(tokenizer_folder, *texts, max_length=10, long_texts="windows", stride=1)
+    part = encoded(tokenizer_folder, *texts, max_length=10, truncation="windows", stride=1)
     assert windows_of(part) == [
         ["[CLS]", 50, 51, "[SEP]", 0, 1, 2, 3, 4, "[SEP]"],
         ["[CLS]", 50, 51, "[SEP]", 3, 4, 5, 6, 7, "[SEP]"],
@@ -130,10 +131,10 @@ def test_windows_cover_all_of_the_longer_text_and_each_is_full(lengths, max_leng
     assert own >= room // 2
 
 
-@pytest.mark.parametrize("long_texts", ["head_tail", "windows"])
-def test_rows_that_fit_are_encoded_as_they_are_where_texts_are_cut(tokenizer_folder: str, long_texts: str) -> None:
+@pytest.mark.parametrize("truncation", ["head_tail", "windows"])
+def test_rows_that_fit_are_encoded_as_they_are_where_texts_are_cut(tokenizer_folder: str, truncation: str) -> None:
     texts = [words(*range(number)) for number in range(7)], [words(*range(number % 4)) for number in range(7)]
-    part = encoded(tokenizer_folder, *texts, max_length=16, long_texts=long_texts)
+    part = encoded(tokenizer_folder, *texts, max_length=16, truncation=truncation)
     cut = encoded(tokenizer_folder, *texts, max_length=16)
     assert all(part.encoded[name][:] == cut.encoded[name][:] for name in cut.encoded.column_names)
     assert part.windows is None
@@ -144,7 +145,7 @@ def test_rows_that_fit_are_encoded_as_they_are_where_texts_are_cut(tokenizer_fol
 
 def test_a_batch_holds_all_windows_of_its_rows_and_says_whose_they_are(tokenizer_folder: str) -> None:
     texts = [words(1), words(*range(11)), words(2, 3), words(*range(30, 38))]
-    part = encoded(tokenizer_folder, texts, max_length=8, long_texts="windows", stride=2)
+    part = encoded(tokenizer_folder, texts, max_length=8, truncation="windows", stride=2)
     batch = TokenRows(part, multiple=8).pad(np.array([3, 0, 1]))
     assert batch["windows"].tolist() == [2, 1, 3]
     first_words = [numbers_of(row.tolist())[1] for row in batch["input_ids"]]
@@ -166,7 +167,7 @@ def test_a_batch_holds_all_windows_of_its_rows_and_says_whose_they_are(tokenizer
 )
 def test_a_token_budget_counts_every_window_and_its_padding(tokenizer_folder, apart, rows, multiple, max_tokens):
     texts = [[words(*range(count)) for count in column] for column in zip(*rows, strict=True)]
-    part = encoded(tokenizer_folder, *texts, max_length=13, long_texts="windows", stride=2)
+    part = encoded(tokenizer_folder, *texts, max_length=13, truncation="windows", stride=2)
     lengths = part.batch_lengths(apart=apart, multiple=multiple)
     plan = BatchPlan(per_device_batch=1, max_tokens=max_tokens, group_by_length=True, multiple=multiple)
     order, boundaries = np.argsort(lengths, kind="stable"), plan.boundaries(lengths, 1)

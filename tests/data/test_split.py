@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tutti.data.split import validation_rows, validation_values
-from tutti.errors import TaskFileError
 from tutti.tasks.kinds.classes import ordered_classes
 
 
@@ -87,13 +86,6 @@ def test_rows_of_a_regression_are_shuffled_within_their_tenth_and_seed_and_task_
         for seed, task in ((0, "A"), (1, "A"), (0, "B"))
     }
     assert len({*splits, tuple(range(0, 100, 2)), tuple(range(1, 100, 2))}) == 5
-
-
-def test_two_rows_of_a_regression_cannot_be_split() -> None:
-    with pytest.raises(
-        TaskFileError, match="task A must have three rows or more of different texts to split; got 2; add rows"
-    ):
-        validation_values(np.array([0.5, 1.0]), np.arange(2), share=0.5, seed=0, task="A")
 
 
 @given(

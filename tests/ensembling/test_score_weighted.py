@@ -16,12 +16,6 @@ def test_weights_by_score_sum_to_one_and_are_never_negative(values):
     assert (weights >= 0).all()
 
 
-@given(scores, st.randoms(use_true_random=False))
-def test_permuting_scores_permutes_weights(values, random):
-    order = random.sample(range(len(values)), len(values))
-    assert np.allclose(by_score(np.array(values)[order]), by_score(np.array(values))[order])
-
-
 def test_weights_are_in_proportion_to_scores():
     assert np.allclose(by_score(np.array([0.6, 0.3, 0.1])), [0.6, 0.3, 0.1])
     assert np.allclose(by_score(np.array([0.9, 0.3])), [0.75, 0.25])

@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Unpack
 
 from tutti.errors import Fault
 from tutti.records import Scalar, TrialState
-from tutti.tracking.protocol import MetricRow, RefusedError, parent_of
+from tutti.tracking.protocol import MetricRow, RefusedError, StudyStart, TrialEnd, TrialStart, parent_of
 
 
 @dataclass
@@ -47,33 +47,20 @@ class MemoryTracker:
     def __init__(self) -> None:
         self.runs: dict[str, MemoryRun] = {}
 
-    def start_study(
-        self,
-        *,
-        parameters: Mapping[str, Scalar],
-        tags: Mapping[str, str],
-        files: Sequence[Path],
-        columns: Sequence[str] = (),
-        at: float | None = None,
-    ) -> None:
-        run = self._start("", parameters, tags, at)
-        run.columns = tuple(columns)
-        for file in files:
+    def pending(self) -> int:
+        return 0
+
+    def start_study(self, **start: Unpack[StudyStart]) -> None:
+        run = self._start("", start)
+        run.columns = tuple(start.get("columns", ()))
+        for file in start["files"]:
             if not file.is_file():
                 raise _refused(f"the file {file}", "be there", "none", "keep the study's files in their place")
             run.files[file.name] = file.read_bytes()
 
-    def start_trial(
-        self,
-        key: str,
-        *,
-        number: int,
-        parameters: Mapping[str, Scalar],
-        tags: Mapping[str, str],
-        at: float | None = None,
-    ) -> None:
+    def start_trial(self, key: str, **start: Unpack[TrialStart]) -> None:
         self._run(parent_of(key))
-        self._start(key, parameters, tags, at).number = number
+        self._start(key, start).number = start["number"]
 
     def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:
         self.log_history(key, [MetricRow(metrics, step, at)])
@@ -94,24 +81,16 @@ class MemoryTracker:
     def log_picture(self, key: str, name: str, png: bytes) -> None:
         self._run(key).pictures[name] = png
 
-    def end_trial(
-        self,
-        key: str,
-        *,
-        state: TrialState,
-        reason: str | None,
-        metrics: Mapping[str, float],
-        tags: Mapping[str, str],
-        at: float | None = None,
-    ) -> None:
+    def end_trial(self, key: str, **end: Unpack[TrialEnd]) -> None:
+        at = end.get("at")
         run = self._run(key)
-        run.state, run.reason, run.ended = state, reason, time.time() if at is None else at
-        for name, value in metrics.items():
+        run.state, run.reason, run.ended = end["state"], end["reason"], time.time() if at is None else at
+        for name, value in end["metrics"].items():
             values, point = run.metrics.setdefault(name, {}), (name, value, run.ended)
             if point not in run.end_points and (not values or values[max(values)] != value):
                 values[len(values)] = float(value)
             run.end_points.add(point)
-        run.tags |= tags
+        run.tags |= end["tags"]
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
         self.end_trial("", state=state, reason=None, metrics=metrics, tags={}, at=at)
@@ -119,12 +98,11 @@ class MemoryTracker:
     def close(self, timeout: float = 30.0) -> int:
         return 0
 
-    def _start(
-        self, key: str, parameters: Mapping[str, Scalar], tags: Mapping[str, str], at: float | None
-    ) -> MemoryRun:
+    def _start(self, key: str, start: StudyStart | TrialStart) -> MemoryRun:
+        at = start.get("at")
         run = self.runs.setdefault(key, MemoryRun(started=time.time() if at is None else at))
-        run.parameters = {**parameters, **run.parameters}
-        run.tags |= tags
+        run.parameters = {**start["parameters"], **run.parameters}
+        run.tags |= start["tags"]
         run.state, run.reason, run.ended = TrialState.RUNNING, None, None
         return run
 

@@ -126,8 +126,8 @@ def test_a_changed_or_missing_file_is_named(saved: Path, name: str) -> None:
 
 def test_a_checkpoint_of_another_version_is_said_to_be_one(saved: Path) -> None:
     content = json.loads((saved / "tutti.json").read_text())
-    (saved / "tutti.json").write_text(json.dumps({**content, "format": 2, "more": {}}))
-    with pytest.raises(StorageError, match="be of format 1; got 2; read it with the version of Tutti that wrote it"):
+    (saved / "tutti.json").write_text(json.dumps({**content, "format": 1, "more": {}}))
+    with pytest.raises(StorageError, match="be of format 2; got 1; read it with the version of Tutti that wrote it"):
         load_checkpoint(saved)
 
 

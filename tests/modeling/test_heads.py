@@ -251,3 +251,14 @@ def test_a_bi_encoder_compares_texts_in_each_window() -> None:
     head = Head(hidden=8, outputs=1, options=HeadOptions("bi_encoder"), std=1.0, pair=True, kind=ValuesHead()).eval()
     states, mask = torch.randn(6, 4, 8), torch.ones(6, 4, dtype=torch.int64)  # of three windows: first and second texts
     assert head((states,), mask, windows=torch.tensor([2, 1])).shape == (2, 1)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_dropout_before_pooling_takes_single_values_of_token_states_in_training_alone(rate: float) -> None:
+    head = Head(
+        hidden=8, outputs=2, options=HeadOptions("mean", pooling_dropout=rate, dropout=0.0), std=1.0, kind=ClassesHead()
+    )
+    states, mask = torch.randn(1, 4, 8), torch.ones(1, 4, dtype=torch.int64)
+    assert torch.equal(head([states], mask), head([states], mask)) == (rate == 0)
+    head.eval()
+    torch.testing.assert_close(head([states], mask), head.linear(states.mean(dim=1)))

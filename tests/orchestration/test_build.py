@@ -101,8 +101,8 @@ def test_texts_are_encoded_in_every_way_that_a_trial_may_read_long_ones(tmp_path
 
     monkeypatch.setattr("tutti.data.encode.load_parts", load_parts)
     space = {
-        "long_texts": {"type": "categorical", "choices": ["truncate", "head_tail", "windows"]},
-        "stride": {"type": "categorical", "choices": [None, 2], "when": {"long_texts": "windows"}},
+        "truncation": {"type": "categorical", "choices": ["longest_first", "head_tail", "windows"]},
+        "stride": {"type": "categorical", "choices": [None, 2], "when": {"truncation": "windows"}},
     }
     own, takes_any = (
         study(training={"max_length": 16, "stride": 3}, search_space=space),

@@ -9,7 +9,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
 from tutti.files import strays
 from tutti.orchestration.worker import nodes as module
-from tutti.orchestration.worker.nodes import no_node_fault, probe_of, trials_that_fit
+from tutti.orchestration.worker.nodes import NodeWatch, no_node_fault, probe_of, room_in_words, trials_that_fit
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,33 @@ def test_a_study_ends_once_no_node_that_sees_its_folder_has_room_for_a_trial(tmp
         fault
     )
     assert str(no_node_fault(folder, blind, Resources(workers=2, cpus_per_worker=2))).count("10.0.0") == 1
+
+
+def test_nodes_are_told_by_what_they_have_and_what_fits_there():
+    nodes = [{"CPU": 0.0}, {"CPU": 8.0, "GPU": 1.0}, {"CPU": 8.0, "GPU": 1.0}, {"CPU": 4.0}]
+    text = room_in_words(nodes, workers=1, cpus=4, gpus=0.5)
+    with_gpu, others = (
+        "2 with 8 CPUs, 1 GPU for 2 trials each",
+        "1 with 0 CPUs for no trial; 1 with 4 CPUs for no trial",
+    )
+    assert text == f"4 nodes, {with_gpu}; {others}: room for 4 trials at a time"
+    assert "1 with 4 CPUs for 1 worker: room for 2 trials" in room_in_words(nodes, workers=2, cpus=4, gpus=0)
+
+
+def test_nodes_that_come_and_go_are_told_once_with_why(monkeypatch):
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0)
+
+    def node(number: int, *, died: int | None = None) -> dict[str, object]:
+        place = {"NodeID": f"n{number}", "NodeManagerAddress": f"10.0.0.{number}", "Alive": died is None}
+        return place if died is None else {**place, "DeathReason": died}
+
+    watch, seen = NodeWatch(), []
+    for now in (
+        [node(1), node(2), node(3)],
+        [node(1), node(2, died=2), node(3, died=4)],
+        [node(1), node(2, died=2), node(3, died=4), node(4)],
+    ):
+        monkeypatch.setattr(ray, "nodes", lambda now=now: now)
+        seen.append(watch.changes())
+    lost = "the node 10.0.0.2 was lost; what it trained goes on elsewhere"
+    assert seen == [[], [lost, "the node 10.0.0.3 was given back, idle"], ["the node 10.0.0.4 has joined"]]

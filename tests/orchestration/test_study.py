@@ -71,7 +71,6 @@ def study(**changes) -> StudyConfig:
     [
         ({"training": {"reinit_layers": 3}}, "training.reinit_layers"),
         ({"search_space": {"pooling_layers": {"type": "int", "low": 1, "high": 4}}}, "search_space.pooling_layers"),
-        ({"search_space": {"max_length": {"type": "categorical", "choices": [64, 1024]}}}, "search_space.max_length"),
         (
             {
                 "training": {"pooling_layers": 3},
@@ -82,38 +81,15 @@ def study(**changes) -> StudyConfig:
             },
             "training.pooling_layers",
         ),
-        (
-            {
-                "training": {"pooling": "pair"},
-                "search_space": {
-                    "swa_epochs": {"type": "categorical", "choices": [0, 2]},
-                    "pooling": {"type": "categorical", "choices": ["mean", "attention"], "when": {"swa_epochs": 2}},
-                },
-            },
-            "training.pooling",
-        ),
         ({"training": {"pooling": "pair"}}, "training.pooling"),
-        ({"training": {"pooling": "bi_encoder"}}, "training.pooling"),
         ({"training": {"pooling": "cls"}}, "training.pooling"),
-        ({"search_space": {"pooling": {"type": "categorical", "choices": ["mean", "pair"]}}}, "search_space.pooling"),
         ({"training": {"activation_checkpointing": True}}, "training.activation_checkpointing"),
-        ({"training": {"mixout": 0.1}}, "training.mixout"),
         ({"training": {"stages": [{}, {"mixout": 0.1}]}}, "training.stages.1.mixout"),
         ({"search_space": {"mixout": {"type": "uniform", "low": 0, "high": 0.5}}}, "search_space.mixout"),
-        ({"search_space": {"mixout": {"type": "categorical", "choices": [0.5, 0]}}}, "search_space.mixout"),
         ({"training": {"adapter": "lora"}}, "training.adapter"),
-        ({"search_space": {"adapter": {"type": "categorical", "choices": [None, "lora"]}}}, "search_space.adapter"),
-        ({"training": {"gradient_checkpointing": True}}, "training.gradient_checkpointing"),
-        ({"training": {"bf16": True}}, "training.bf16"),
         ({"training": {"fp16": True, "freeze_encoder": True}}, "training.fp16"),
         ({"training": {"adversarial": "fgm", "freeze_encoder": True}}, "training.adversarial"),
-        ({"training": {"neftune_noise_alpha": 5}}, "training.neftune_noise_alpha"),
         ({"training": {"bf16": False}, "search_space": {"bf16": ON}}, "search_space.bf16"),
-        ({"search_space": {"activation_checkpointing": ON}}, "search_space.activation_checkpointing"),
-        (
-            {"training": {"stages": [{"activation_checkpointing": True}, {}]}},
-            "training.stages.0.activation_checkpointing",
-        ),
         (
             {
                 "training": {"activation_checkpointing": True, "stages": [{"freeze_encoder": True}, {}]},

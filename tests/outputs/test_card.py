@@ -121,29 +121,11 @@ def test_the_objective_weighs_the_tasks_and_the_card_says_how(make_finished, tmp
     assert f"> {said}" in (tmp_path / "out" / "card.md").read_text()
 
 
-def test_fewer_trials_than_the_recipe_asks_for_are_said_on_the_page(make_finished, tmp_path):
-    write_ensemble(**make_finished(2).ensemble(tmp_path / "out"))
-    page = (tmp_path / "out" / "card.md").read_text()
-    assert "> The recipe asks for 3 members; there are only 2." in page
-    assert "Members: the best 2 by the study's objective, all with the same weight, out of 2 trials." in page
-
-
-def test_one_trial_is_called_one_trial(make_finished, tmp_path):
-    write_ensemble(**make_finished(1).ensemble(tmp_path / "out"))
-    page = (tmp_path / "out" / "card.md").read_text()
-    assert "Members: the best 1 by the study's objective, all with the same weight, out of 1 trial." in page
-
-
 @pytest.mark.parametrize("folded", [True, False])
 def test_a_card_of_folds_says_that_its_calibration_is_not_that_of_new_rows(make_finished, tmp_path, folded):
     card = write_ensemble(**make_finished().ensemble(tmp_path / "out", folded=folded))
     page = (tmp_path / "out" / "card.md").read_text()
     assert (FOLDED in card.remarks) == (f"> {FOLDED}" in page) == folded
-
-
-def test_a_card_without_a_calibration_has_nothing_to_say_of_folds(make_finished, tmp_path):
-    card = write_ensemble(**make_finished(validation=15).ensemble(tmp_path / "out", folded=True))
-    assert FOLDED not in card.remarks
 
 
 @pytest.mark.parametrize(("gain", "clear"), [(-0.06, True), (-0.01, False), (0.06, False)])

@@ -68,12 +68,6 @@ def test_without_a_test_file_ensembles_are_told_apart_by_who_votes_and_how(make_
     assert [each.public for each in board.entries()] == [0.7, 0.75, 0.7, 0.7]
 
 
-@pytest.mark.parametrize("public", [math.nan, math.inf])
-def test_a_score_that_is_no_number_is_refused(tmp_path, board, public):
-    with pytest.raises(StudyError, match="--score must be a finite number"):
-        board.add(tmp_path, study="demo", public=public)
-
-
 def test_a_changed_submission_or_another_study_s_is_refused_and_nothing_kept(make_finished, tmp_path, board):
     out = submission(make_finished, tmp_path / "out", top=2)
     with pytest.raises(StudyError, match="be a submission of the study other; got demo; name it with the study demo"):

@@ -303,11 +303,6 @@ def test_a_trial_that_lacks_a_task_of_its_own_study_is_named(tmp_path):
         choice(damaged, study="first", by="task")
 
 
-def test_trials_of_one_task_are_held_to_the_validation_rows_of_the_study_that_asks(tmp_path):
-    with pytest.raises(StudyError, match="trial second/t0000, b/validation must hold the rows and labels that trial f"):
-        choice(with_a_specialist(tmp_path, ids="uvw"), study="first", by="task")
-
-
 def test_a_task_that_nobody_may_vote_in_is_named(tmp_path):
     found = with_a_specialist(tmp_path)
     only = Electorate({name: Bank(tmp_path / name) for name in ("first", "second")}, only={"first": set()})

@@ -76,11 +76,6 @@ def test_a_member_with_folds_says_the_mean_of_them_and_one_alone_what_it_says() 
     assert table["label"].to_pylist() == [MOOD.names[index] for index in probabilities.mean(axis=0).argmax(axis=1)]
 
 
-def test_a_regression_has_a_value_for_each_row() -> None:
-    table = TaskVote(LIKE, {0: [0]}).table(["a", "b"], [np.array([1.5, -2], dtype=np.float32)])
-    assert table.to_pylist() == [{"id": "a", "value": 1.5}, {"id": "b", "value": -2.0}]
-
-
 MANIFEST = {"input": "abc", "members": ("t0", "t1")}
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from scorers import score
 
@@ -21,7 +20,6 @@ from tutti.outputs.pseudo.labels import write_pseudo_labels
 from tutti.outputs.pseudo.pool import Pool
 from tutti.outputs.submission.submission import Formats
 from tutti.records import CheckpointRecord
-from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
@@ -229,19 +227,6 @@ def test_a_regression_gets_no_pseudo_labels_and_the_report_says_why(bank, tmp_pa
     remark = "Task STS-B was passed over: a value has no confidence."
     assert report.remarks == (remark,)
     assert f"> {remark}" in (tmp_path / "out" / "card.md").read_text()
-
-
-def test_where_every_row_is_labelled_a_regression_s_label_is_the_ensemble_s_value(bank, tmp_path):
-    report = pseudo(bank, tmp_path / "out", ("STS-B", "CoLA"), "all")
-    assert [task.task for task in report.tasks] == ["STS-B", "CoLA"]
-    back = Glue("STS-B").read(str(tmp_path / "out" / "STS-B.tsv"), labelled=True, check=KINDS["value"].cell_fault)
-    members = [member.key for member in report.tasks[0].members]
-    mean = np.mean([bank.predictions(key, "STS-B", "unlabeled").outputs for key in members], axis=0)
-    np.testing.assert_allclose(back["label"].astype(float), mean, rtol=1e-5)
-    rows = pq.read_table(tmp_path / "out" / "STS-B.ledger.parquet").to_pylist()
-    assert [row["label"] for row in rows] == back["label"].tolist()
-    assert rows[0]["confidence"] is None
-    assert "the label is the ensemble's value" in (tmp_path / "out" / "card.md").read_text()
 
 
 def test_a_study_of_regressions_alone_has_nothing_to_label(bank, tmp_path):

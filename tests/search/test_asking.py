@@ -28,20 +28,6 @@ def test_an_empty_space_gives_different_trials_with_no_parameters(opened):
     assert [(p.key, p.parameters) for p in (store.ask(), store.ask())] == [("t0000", {}), ("t0001", {})]
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_a_resumed_study_does_not_repeat_its_suggestions(opened, run_trials, sampler):
-    before = run_trials(opened(sampler=sampler), 4)
-    after = run_trials(opened(sampler=sampler), 4)
-    assert all(parameters not in before for parameters in after)
-
-
-def test_tpe_looks_where_scores_were_high(opened, run_trials):
-    suggested = [p for _ in range(6) for p in run_trials(opened(), STARTUP_TRIALS)]
-    first, last = suggested[:STARTUP_TRIALS], suggested[-10:]
-    assert sum(p["dropout"] for p in last) / 10 > sum(p["dropout"] for p in first) / STARTUP_TRIALS
-    assert sum(p["dropout"] for p in last) / 10 > 0.3
-
-
 def test_trials_asked_for_at_the_same_time_differ_once_tpe_is_at_work(opened, run_trials):
     store = opened()
     run_trials(store, STARTUP_TRIALS + 1)

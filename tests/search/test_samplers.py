@@ -18,7 +18,6 @@ from tutti.config.search_facts import LEARNING, SAMPLERS
 from tutti.config.space import SearchSpace
 from tutti.records import TrialState
 from tutti.search import space as search_space
-from tutti.search import study_store
 from tutti.search.samplers import POPULATION, STARTUP_TRIALS, _CmaEs, _WithUnfinished
 from tutti.search.trial_attributes import Resumption
 
@@ -81,19 +80,6 @@ def test_a_resumed_study_goes_on_with_the_points_of_the_undisturbed_one(opened, 
     url = f"sqlite:///{tmp_path / 'resumed.db'}"
     resumed = [point for _ in range(3) for point in one_by_one(opened(url=url, **options), 4)]
     assert resumed == undisturbed
-
-
-@pytest.mark.parametrize("sampler", ALL)
-def test_a_trial_whose_driver_died_while_asking_has_its_point(opened, one_by_one, monkeypatch, tmp_path, sampler):
-    undisturbed = one_by_one(opened(sampler=sampler), 1)
-    url = f"sqlite:///{tmp_path / 'killed.db'}"
-    store = opened(url=url, sampler=sampler)
-    monkeypatch.setattr(study_store, "draw", lambda trial, *args, **kwargs: trial.params["killed"])
-    with pytest.raises(KeyError):
-        store.ask()
-    monkeypatch.undo()
-    (left,) = opened(url=url, sampler=sampler).unfinished()
-    assert [dict(left.parameters)] == undisturbed
 
 
 @pytest.mark.parametrize("number", [2, STARTUP_TRIALS + 2])
@@ -191,17 +177,6 @@ def test_a_grid_has_every_point_once_whatever_ends_it_and_however_often_it_is_re
     assert sorted(map(repr, (sorted(point.items()) for point in points))) == sorted(
         map(repr, (sorted(point.items()) for point in whole))
     )
-
-
-def test_a_grid_point_whose_driver_died_while_asking_stays_that_trial(opened, monkeypatch, coarse):
-    store = opened(sampler="grid", space=coarse)
-    monkeypatch.setattr(study_store, "draw", lambda trial, *args, **kwargs: trial.params["killed"])
-    with pytest.raises(KeyError):
-        store.ask()
-    monkeypatch.undo()
-    store = opened(sampler="grid", space=coarse)
-    (left,) = store.unfinished()
-    assert len({str(proposal.parameters) for proposal in [left, *(store.ask() for _ in range(14))]}) == 15
 
 
 def test_tpe_keeps_away_from_what_did_not_fit_into_memory_as_it_does_not_from_what_failed(opened):

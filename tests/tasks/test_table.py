@@ -318,13 +318,6 @@ def test_parquet_values_that_python_cannot_hold_are_refused_only_where_they_are_
             Table(text=column).read(source, labelled=False)
 
 
-def test_another_kind_of_file_is_refused(write: Write) -> None:
-    with pytest.raises(
-        TaskFileError, match=r"must end in .csv, .* .gz or .zip may follow; got '.xls'; save it as .xlsx"
-    ):
-        Table().read(write("text\na\n", "rows.xls"), labelled=True)
-
-
 def test_two_columns_of_one_name_are_refused(write: Write, tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"]), tmp_path / "x.parquet")
     for source in (write("text,text\na,b\n", "rows.csv"), str(tmp_path / "x.parquet")):

@@ -111,14 +111,6 @@ def test_metrics_are_kept_in_the_order_they_were_logged(tracker, client, uri):
     assert [*_runs(client, uri)["t0"].data.metrics] == ["validation_score", "b/loss", "a/loss", "train/loss"]
 
 
-def test_a_picture_has_its_ending_once(tracker, client, uri, tmp_path):
-    tracker.start_trial("t0", number=0, **NONE)
-    tracker.log_picture("t0", "confusion_matrix/mood", b"png")
-    run_id = _runs(client, uri)["t0"].info.run_id
-    files = [file.path for file in client.list_artifacts(run_id, "pictures/confusion_matrix")]
-    assert files == ["pictures/confusion_matrix/mood.png"]
-
-
 @pytest.mark.parametrize(("status", "error"), [(403, RefusedError), (507, RefusedError), (503, TrackingError)])
 def test_an_upload_is_tried_again_while_the_server_is_away_but_not_when_it_refuses(tracker, monkeypatch, status, error):
     def refuse(*_):

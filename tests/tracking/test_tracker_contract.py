@@ -308,13 +308,6 @@ def test_a_trial_that_starts_over_is_shown_with_its_new_values_however_often_all
     assert all(len(set(points)) == len(points) for points in metrics.values())
 
 
-def test_an_end_told_twice_stands_once(backend, tracker):
-    tracker.start_trial("t0", number=0, **NONE)
-    for _ in range(2):
-        tracker.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics={SCORE: 0.5}, tags={})
-    assert backend.seen()["t0"].metrics == {SCORE: [(0, 0.5)]}
-
-
 def test_ends_that_are_delivered_again_one_after_another_stand_once_each(backend, tracker):
     tracker.start_trial("t0", number=0, **NONE)
     for _ in range(2):

@@ -114,7 +114,7 @@ def test_a_value_that_the_search_space_replaces_in_every_trial_is_named() -> Non
 
 
 def test_all_keys_without_effect_are_on_one_line() -> None:
-    told = "notice: training.lora_r has no effect without adapter, training.stride has no effect without long_texts: "
+    told = "notice: training.lora_r has no effect without adapter, training.stride has no effect without truncation: "
     assert notices({"lora_r": 8, "stride": 4}) == [f"{told}windows"]
 
 
@@ -132,7 +132,7 @@ def test_all_keys_without_effect_are_on_one_line() -> None:
             "with candidates, which follow their context, and with texts that are read by themselves",
         ),
         (
-            "long_texts",
+            "truncation",
             "windows",
             CHOICE,
             "with candidates, of which the context of each is cut, and with texts that are compared, which are cut",

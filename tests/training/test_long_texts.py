@@ -40,9 +40,9 @@ def rows_of(backbone: Path, rows: int, *, seed: int, limit: TextLimit) -> Encode
     ("keys", "least"),
     [
         ({}, 0.0),
-        ({"long_texts": "head_tail"}, 0.9),
-        ({"long_texts": "windows", "stride": 2}, 0.9),
-        ({"long_texts": "windows", "max_tokens_per_batch": 200, "rdrop_alpha": 0.5}, 0.9),
+        ({"truncation": "head_tail"}, 0.9),
+        ({"truncation": "windows", "stride": 2}, 0.9),
+        ({"truncation": "windows", "max_tokens_per_batch": 200, "rdrop_alpha": 0.5}, 0.9),
     ],
 )
 def test_a_word_behind_the_first_tokens_is_learnt_by_its_ends_or_by_windows(tune, backbone, tmp_path, keys, least):

@@ -218,16 +218,6 @@ def test_a_distribution_of_floats_does_not_fit_a_key_of_whole_numbers(key: str, 
     assert not _space_faults({key: {"type": "int", "low": 16, "high": 64}})
 
 
-def test_a_sound_search_space_has_no_fault() -> None:
-    assert not _space_faults(
-        {
-            "learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-3},
-            "per_device_train_batch_size": {"type": "int", "low": 8, "high": 32, "step": 8},
-            "ema_decay": {"type": "categorical", "choices": [None, 0.99]},
-        }
-    )
-
-
 def test_the_users_values_lie_over_our_defaults() -> None:
     options, arguments = split_training({"pooling": "mean", "learning_rate": 1e-3, "adam_beta2": 0.98})
     assert options.pooling == "mean"
@@ -333,11 +323,6 @@ def test_what_does_not_go_with_sharded_weights_is_a_fault(training: dict[str, ob
     assert expected is None or faults[0].startswith(f"study.yaml: {expected}")
 
 
-def test_a_trial_that_draws_what_does_not_go_with_sharded_weights_fails_with_the_rule() -> None:
-    with pytest.raises(TrialError, match="one of the optimizers"):
-        split_training({"fsdp": True, "optim": "adafactor"})
-
-
 @pytest.mark.parametrize(
     ("switch", "compiles"), [({}, True), ({"torch_compile": True}, True), ({"torch_compile": False}, False)]
 )
@@ -361,19 +346,3 @@ def test_a_trial_that_switches_compilation_off_trains_without_it(switch: dict[st
 def test_a_name_of_the_qlora_script_or_of_an_older_trainer_leads_to_its_key(name: str, key: str) -> None:
     (fault,) = _space_faults({name: {"type": "categorical", "choices": [True]}})
     assert f"did you mean '{key}'?" in fault
-
-
-@pytest.mark.parametrize(
-    ("name", "remedy"),
-    [
-        ("model_name_or_path", "set backbone in the study file instead"),
-        ("task_name", "set tasks in the study file instead"),
-        ("dataset", "set tasks in the study file instead"),
-        ("train_file", "set tasks.NAME.train in the study file instead"),
-        ("max_train_samples", "set tasks.NAME.max_train_samples in the study file instead"),
-        ("pad_to_max_length", "remove it"),
-    ],
-)
-def test_a_name_of_run_glue_or_the_qlora_script_that_is_no_training_key_leads_to_none(name: str, remedy: str) -> None:
-    (fault,) = training_faults({name: 1})
-    assert fault.endswith(f"; got the unknown key {name!r}; {remedy}.")

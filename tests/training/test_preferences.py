@@ -74,4 +74,4 @@ def test_a_long_text_loses_the_beginning_of_its_prompt_and_then_its_end(backbone
     assert tokens(f"w0 [SEP] {long}") == ["[CLS]", "[SEP]", *(f"w{n}" for n in range(10, 15)), "[SEP]"]
     assert tokens(long) == ["[CLS]", *(f"w{n}" for n in range(10, 16)), "[SEP]"]
     ends = ["w10", "w11", "w12", "w17", "w18", "w19"]
-    assert tokens(long, long_texts="head_tail") == ["[CLS]", *ends, "[SEP]"]
+    assert tokens(long, truncation="head_tail") == ["[CLS]", *ends, "[SEP]"]

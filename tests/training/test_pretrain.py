@@ -249,18 +249,6 @@ def test_an_unfinished_run_of_a_backbone_that_has_changed_is_not_gone_on_with(op
         pretrain(**options)
 
 
-def test_a_tokenizer_without_a_mask_is_refused(options, backbone):
-    with pytest.raises(BackboneError, match="must have a mask token; got none"):
-        pretrain(**{**options, "backbone": str(backbone)})
-
-
-def test_the_current_folder_is_not_replaced(options, tmp_path, monkeypatch):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(BackboneError, match=r"here must be a folder .* got the current folder; name a folder"):
-        pretrain(**{**options, "out": Path()})
-
-
 def test_a_decoder_learns_the_next_words_and_the_same_call_goes_on_where_it_was_cut_off(options, tmp_path):
     save_decoder(tmp_path / "decoder")
     options |= {"backbone": str(tmp_path / "decoder"), "settings": changed(epochs=2)}

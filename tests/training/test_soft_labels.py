@@ -30,14 +30,6 @@ def with_targets(parts: Parts, task: Task, targets: Callable[[np.ndarray], np.nd
     return {**parts, task.name: {**parts[task.name], "train": soft}}
 
 
-def test_probabilities_of_0_and_1_train_as_labels_do(tune, parts: Parts, tasks: tuple[Task, ...]) -> None:
-    hard = tune(parts, "hard")
-    soft = tune(with_targets(parts, tasks[0], lambda certain: certain), "soft")
-    for task in tasks:
-        probabilities = [run.predictions[task.name]["test"].outputs for run in (hard, soft)]
-        np.testing.assert_allclose(*probabilities, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     "training",
     [

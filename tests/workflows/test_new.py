@@ -16,8 +16,9 @@ import pytest
 from tutti.config.load import load_study
 from tutti.config.study import StudyConfig
 from tutti.data.guess.files import _unpacked
-from tutti.data.guess.shapes import SHAPES
+from tutti.data.guess.shapes import shapes
 from tutti.errors import ConfigError, StudyError, TaskFileError
+from tutti.tasks.build import task_specs
 from tutti.workflows.new import new_study
 
 ROWS = 60
@@ -165,6 +166,31 @@ def test_of_several_labels_the_page_tells_the_share_of_rows(folder):
     assert "| kind | 30 (50.0%) |" in (folder.parent / "study.md").read_text(encoding="utf8")
 
 
+def test_one_hot_columns_are_one_class_and_the_submission_has_their_probabilities(folder):
+    names = ("winner_model_a", "winner_model_b", "winner_tie")
+    winners = {name: (lambda row, n=n: int(row % 3 == n)) for n, name in enumerate(names)}
+    test = frame("test", id=text, text=text)
+    sample = test[["id"]].assign(**dict.fromkeys(names, 0.333))
+    config, _ = written(save(folder, train=frame("train", id=text, text=text, **winners), test=test, sample=sample))
+    task = config.tasks["moods"]
+    assert (task.kind, task.columns.label, task.metric) == ("classes", names, "log_loss")
+    assert task.sample == folder / "sample.csv"
+    rows = pd.read_csv(folder / "train.csv")
+    rows.loc[4, "winner_tie"] = 1
+    rows.to_csv(folder / "train.csv", index=False)
+    with pytest.raises(TaskFileError, match=r"train.csv, line 6 must have 1 in one of the columns winner_model_a, .*0"):
+        task_specs(config.tasks)[0].layout.read(str(folder / "train.csv"), labelled=True)
+
+
+def test_several_files_of_validation_rows_are_sets_of_which_the_first_decides(folder):
+    columns = {"text": text, "label": lambda row: row % 3}
+    parts = {f"dev_{name}matched": frame("test", **columns) for name in ("", "mis")}
+    config, _ = written(save(folder, train=frame("train", **columns), **parts))
+    assert [*config.tasks["moods"].files()] == ["train", "validation", "report-mm"]
+    assert [*config.tasks["moods"].validation] == ["m", "mm"]
+    assert "| report-mm | 10 | " in (folder.parent / "study.md").read_text(encoding="utf8")
+
+
 @pytest.mark.parametrize("what", KINDS)
 def test_the_kind_of_a_task_is_told_by_its_labels(folder, what):
     columns, kind, expected = KINDS[what]
@@ -236,7 +262,7 @@ def test_files_of_one_name_in_an_archive_do_not_replace_each_other(folder):
     assert [pd.read_csv(file)["mood"][0] for file in unpacked] == ["joy", "rage"]
 
 
-@pytest.mark.parametrize("like", SHAPES)
+@pytest.mark.parametrize("like", shapes())
 def test_the_shape_of_a_known_solution_is_a_valid_study(folder, like):
     columns = KINDS["several numbers" if like == "feedback3" else "grades" if like == "aes2" else "a pair"][0]
     if like == "ner":
@@ -246,7 +272,7 @@ def test_the_shape_of_a_known_solution_is_a_valid_study(folder, like):
         save(folder, train=frame("train", **columns))
     config, found = written(folder, like=like)
     assert config.training["max_length"] == 64
-    assert config.search_space.root.keys() == SHAPES[like].search_space.keys()
+    assert config.search_space.root.keys() == shapes()[like].search_space.keys()
     assert f"--like {like}" in found
 
 

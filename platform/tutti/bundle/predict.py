@@ -27,8 +27,8 @@ from tutti.ensembling.fitted import Fitted
 from tutti.ensembling.task_vote import TaskVote
 from tutti.errors import Fault, StorageError, TaskFileError, TuttiError, UserError
 from tutti.files import whole_file
+from tutti.modeling import int8
 from tutti.modeling.checkpoint import load_checkpoint
-from tutti.modeling.int8 import quantised
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.layouts.candidates import from_json
 from tutti.tasks.layouts.table import Table, columns_of_table
@@ -83,7 +83,7 @@ class Bundle:
         if (quantize or content["quantize"]) == "int8" and self._device.type == "cpu":
             self.precision = "int8"
             for member in self._members:
-                member.model.encoder = quantised(member.model.encoder)
+                member.quantise()
         self.seconds = [0.0] * len(self._members)
         self._lock = threading.Lock()
 
@@ -155,6 +155,11 @@ class _Member:
         loaded, metadata = load_checkpoint(folder)
         self.model: MultiTaskModel = loaded.to(device)
         self.limit, self.tokenizer = metadata.limit, AutoTokenizer.from_pretrained(str(folder))
+
+    def quantise(self) -> None:
+        """Gives linear layers weights of 8 bits: those that are stored, or others of the weights in float32."""
+        stored, encoder = (self.folder / int8.FILE).is_file(), self.model.encoder
+        self.model.encoder = int8.with_stored(encoder, self.folder) if stored else int8.quantised(encoder)
 
     def encoded(self, texts: Mapping[str, Sequence[str]], task: Task) -> TokenizedRows:
         limit, pad = replace(self.limit, unit=task.unit), self.tokenizer.pad_token_id

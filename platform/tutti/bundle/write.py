@@ -15,8 +15,9 @@ from tutti.data.encode import load_tokenizer
 from tutti.data.encoding_key import encoding_key
 from tutti.ensembling.fitted import Fitted
 from tutti.ensembling.task_vote import TaskVote
-from tutti.files import write_whole
-from tutti.modeling.checkpoint import save_checkpoint
+from tutti.files import sha256_of, write_whole
+from tutti.modeling.checkpoint import METADATA, load_checkpoint, save_checkpoint
+from tutti.modeling.int8 import save_int8
 from tutti.modeling.merge import merged_model
 from tutti.tasks.layouts.table import Table
 from tutti.tasks.layouts.tagged import Tagged
@@ -39,7 +40,6 @@ def write_bundle(
     layout: Table | Tagged,
     cleaning: Mapping[str, Any],
     training: Mapping[str, Any],
-    quantize: str | None,
 ) -> None:
     """Writes members, ``bundle.json`` and the code into an empty folder.
 
@@ -48,7 +48,6 @@ def write_bundle(
         layout: of files with rows to predict.
         cleaning: the steps of ``tutti.data.clean``.
         training: keys that rule out a precision.
-        quantize: ``int8``, or none.
 
     Raises:
         StorageError, BackboneError: if a member does not load, or the file system refuses.
@@ -92,7 +91,24 @@ def write_bundle(
         "decision": None if vote.decision is None else vote.decision.tolist(),
         "calibrated": vote.calibrated,
         "training": dict(training),
-        "quantize": quantize or "none",
+        "quantize": "none",
     }
     write_whole(folder / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1))
     carry(folder, emoji=emoji is not None and table is None)
+
+
+def store_int8(folder: Path) -> None:
+    """Replaces the weights of a bundle's linear layers by ones of 8 bits, in its files too.
+
+    Raises:
+        StorageError: if a member does not load, or the file system refuses.
+    """
+    content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    for member in content["members"]:
+        place = folder / member["folder"]
+        model, _ = load_checkpoint(place)
+        save_int8(model.encoder, place)
+        metadata = json.loads((place / METADATA).read_text(encoding="utf-8"))
+        metadata["files"] = {file.name: sha256_of(file) for file in sorted(place.iterdir()) if file.name != METADATA}
+        write_whole(place / METADATA, json.dumps(metadata, ensure_ascii=False, indent=1))
+    write_whole(folder / MANIFEST, json.dumps({**content, "quantize": "int8"}, ensure_ascii=False, indent=1))

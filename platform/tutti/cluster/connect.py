@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -22,7 +24,7 @@ from tutti.cluster.ending import (
 from tutti.cluster.token import provide_token
 from tutti.errors import ClusterError, Fault, ResourcesError, UserError, first_line
 from tutti.orchestration.worker.cpus import private_cpus
-from tutti.orchestration.worker.nodes import trials_that_fit
+from tutti.orchestration.worker.nodes import room_in_words, trials_that_fit
 
 TORCH_ENVIRONMENT = {
     # PyTorch requests huge pages for large tensors, since each step allocates most of its memory anew.
@@ -48,6 +50,7 @@ _WORKER_ENVIRONMENT = {
 
 _ANSWER_SECONDS = 10  # for a cluster's head to answer
 _NEEDED = {"raylet", "gcs_server"}  # of Ray's processes, as the system names them
+_DUMP = re.compile("has been marked dead|Raylet is terminated")
 _LOST = Fault(
     "the Ray of this command",
     "stay up until it ends",
@@ -71,6 +74,7 @@ def connected(
     gpus_per_worker: float,
     concurrent_trials: int | None,
     autoscaled_to: int | None = None,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> Iterator[int]:
     """Connects to Ray and yields how many trials may run concurrently; disconnects at the end.
 
@@ -82,6 +86,7 @@ def connected(
     Args:
         concurrent_trials: how many trials run concurrently; by default as many as fit now.
         autoscaled_to: without ``concurrent_trials``, how many at least on a cluster, even if fewer fit now.
+        tell: called with where it runs, and on several nodes with what each has.
 
     Raises:
         UserError, ClusterError: as ``check_cluster`` does, or if Ray does not start.
@@ -98,10 +103,15 @@ def connected(
 
     check_cluster()
     address = os.environ.get("RAY_ADDRESS")
+    tell(f"Connecting to Ray at {address}" if address else "Starting Ray")
+    if not address and (another := _running_here()):
+        tell(f"Another Ray runs on this machine, at {another}. To use its nodes, set RAY_ADDRESS=auto.")
     _start_interruptibly(address)
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         fits = trials_that_fit(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
+        if len(nodes) > 1:
+            tell(room_in_words(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker))
         autoscaled = (concurrent_trials or max(fits, autoscaled_to or 0)) if address else 0
         if fits == 0 and not autoscaled:
             total = ray.cluster_resources()
@@ -116,6 +126,7 @@ def connected(
         daemons = [] if address else psutil.Process().children()
         needed = [daemon for daemon in daemons if daemon.name() in _NEEDED]
         with (
+            _dumps_left_out(),
             terminated_as_interrupted(partial(_is_gone, daemons) if daemons else None),
             ended_without(lambda: any(map(_has_ended, needed)), _LOST) if needed else nullcontext(),
         ):
@@ -171,6 +182,18 @@ def _call(place: str) -> None:
             raise ConnectionError("another service than a cluster's head") from error
     finally:
         channel.close()
+
+
+def _running_here() -> str | None:
+    """The address of a Ray that `ray start` has begun on this machine, if one answers."""
+    from ray._private.services import find_bootstrap_address
+
+    address = find_bootstrap_address(None)
+    with suppress(OSError):
+        if address:
+            _call(address)
+            return str(address)
+    return None
 
 
 def _no_answer(address: str, got: str) -> ClusterError:
@@ -239,6 +262,24 @@ def _start(address: str | None) -> None:
             if is_last_try or ray.is_initialized():  # do not shut down a Ray that the program started before
                 raise
             ray.shutdown()
+
+
+@contextmanager
+def _dumps_left_out() -> Iterator[None]:
+    """Leaves out what Ray prints of a lost node, its possible causes and the end of its log: a study tells of it."""
+    from ray._private import worker
+
+    printed = worker.print_to_stdstream
+
+    def print_others(data: Mapping[str, Any], *given: Any, **named: Any) -> None:
+        if not any(_DUMP.search(line) for line in data["lines"]):
+            printed(data, *given, **named)
+
+    worker.print_to_stdstream = print_others
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = printed
 
 
 @contextmanager

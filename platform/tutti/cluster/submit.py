@@ -64,10 +64,10 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str], submit
     """
     shared = study.storage.path
     assert shared is not None
-    _check_tracking(study.tracking.uri, what="tracking.uri", shared=shared, place="storage.path")
+    check_tracking(study.tracking.uri, what="tracking.uri", shared=shared, place="storage.path")
     command = ["tune", "study.json", *options]
     return _submit(
-        lambda folder: _stage(study, folder), command, address=address, submitted=submitted, name=study.study
+        lambda folder: stage_study(study, folder), command, address=address, submitted=submitted, name=study.study
     )
 
 
@@ -81,7 +81,7 @@ def submit_pretraining(run: PretrainingConfig, *, address: str, options: list[st
     """
     shared = run.out.parent
     where = "the folder of `out`"
-    _check_tracking(run.tracking, what="tracking", shared=shared, place=where)
+    check_tracking(run.tracking, what="tracking", shared=shared, place=where)
     if run.search.study and not run.search.study.is_relative_to(shared):
         rule, remedy = f"be in {shared}, which every node sees", "put it there, with the files that it names"
         raise StudyError(Fault("search.study", rule, str(run.search.study), remedy))
@@ -119,7 +119,7 @@ def _submit(stage: Callable[[Path], Path], command: list[str], *, address: str, 
             )
 
 
-def _check_tracking(uri: str | None, *, what: str, shared: Path, place: str) -> None:
+def check_tracking(uri: str | None, *, what: str, shared: Path, place: str) -> None:
     """Refuses an MLflow store that is a file of this machine: the head would track in a file of its own, or in none."""
     from sqlalchemy.engine import make_url
 
@@ -132,7 +132,7 @@ def _check_tracking(uri: str | None, *, what: str, shared: Path, place: str) -> 
         raise StudyError(Fault(what, rule, uri, remedy))
 
 
-def _stage(study: StudyConfig, staging: Path) -> Path:
+def stage_study(study: StudyConfig, staging: Path) -> Path:
     """Copies the files that the study names into ``staging``, with a study file that names where they will be.
 
     That is in the study's folder, by their content: later commands need them too, when Ray has removed the job's files.

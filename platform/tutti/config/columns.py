@@ -30,7 +30,7 @@ class Columns(Strict):
     id: str | None = None
     text: str = "text"
     text_b: str | None = None
-    label: str = "label"
+    label: Labels = "label"  # or 0/1 columns, of which each row has one 1: the classes
     labels: Labels | None = None  # any of these: 0/1 columns, or one column with lists of labels
     separator: str | None = None  # between the labels of a list; without one the list is one of JSON
     values: tuple[str, ...] | None = None  # columns of numbers
@@ -43,7 +43,7 @@ class Columns(Strict):
     @property
     def columns_of_labels(self) -> tuple[str, ...]:
         """The columns with one label or number each; empty where one column has all of a row."""
-        return self.values or (self.labels if isinstance(self.labels, tuple) else ())
+        return self.values or next((each for each in (self.labels, self.label) if isinstance(each, tuple)), ())
 
     @property
     def columns_of_choices(self) -> tuple[str, ...]:
@@ -53,4 +53,4 @@ class Columns(Strict):
     @property
     def label_column(self) -> str:
         """The one column of labels, where there is one."""
-        return self.labels if isinstance(self.labels, str) else self.label
+        return next((each for each in (self.labels, self.label) if isinstance(each, str)), "label")

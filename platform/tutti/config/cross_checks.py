@@ -129,9 +129,9 @@ def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
         kind, metric, columns = kind_of(task), metric_of(task), task.get("columns")
         columns = columns if isinstance(columns, dict) else {}
         faults += _pair_faults(name, task, columns, what)
-        sorts = [key for key in ("labels", "values", "choices", "better") if columns.get(key)] + ["ordered"] * bool(
-            task.get("ordered")
-        )
+        sorts = [key for key in ("labels", "values", "choices", "better") if columns.get(key)]
+        sorts += ["label"] * (bool(sorts) and isinstance(columns.get("label"), list | tuple))
+        sorts += ["ordered"] * bool(task.get("ordered"))
         if len(sorts) > 1:
             got, remedy = " and ".join(sorts), "keep one of them"
             faults.append(Fault(what(f"tasks.{name}"), "have one sort of labels", got, remedy))

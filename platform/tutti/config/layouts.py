@@ -27,6 +27,7 @@ _ONLY: dict[str, tuple[LayoutName, ...]] = {
     "generate": ("instructions",),
     "report_sets": ("instructions",),
     "row_weight": ("table", "hub"),
+    "columns.label": ("table", "hub"),
     "template": ("table", "hub"),
     "template_b": ("table", "hub"),
     "glue": ("glue",),
@@ -64,7 +65,10 @@ def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
 def _unused_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     layout, cleaning = task["layout"], task.get("cleaning")
     steps = cleaning if isinstance(cleaning, dict) else {}
+    columns = task.get("columns")
+    label = columns.get("label") if isinstance(columns, dict) else None
     values = {**task, **{f"cleaning.{step}": on for step, on in steps.items()}}
+    values["columns.label"] = label if isinstance(label, list | tuple) else None
     return [
         Fault(
             what(f"tasks.{name}.{key}"),

@@ -1,11 +1,11 @@
-"""Looks up the search spaces and recipes that are shipped with Tutti, by name."""
+"""Looks up what is shipped with Tutti: search spaces and recipes by name, and manifests."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["search_spaces", "ensembles"]
+Kind = Literal["search_spaces", "ensembles", "kuberay"]
 
 
 def shipped_folder(kind: Kind) -> Path:

@@ -10,8 +10,9 @@ WEIGHTS = ("task_weights", "sampling_weights")  # task to weight: a search space
 
 # Keys that define the model or are read once per trial, and so cannot differ between stages.
 OF_THE_TRIAL = frozenset(
-    {STAGES, "pooling", "pooling_layers", "head_dropout", "head_dropout_samples", "max_length", "reinit_layers"}
-    | {"long_texts", "stride", "swap", "head", "words"}
+    {STAGES, "pooling", "pooling_layers", "pooling_dropout", "head_dropout", "head_dropout_samples", "max_length"}
+    | {"reinit_layers"}
+    | {"truncation", "stride", "swap", "head", "words"}
     | {"evals_per_epoch", "best_by"}
     | {"bf16", "fp16", "tf32", "fsdp", "fsdp_config"}
     | {"lora_targets", "lora_layers", "use_rslora", "use_dora", "weights"}

@@ -41,6 +41,7 @@ CHANGING = (
     "learning_rate",
     "head_learning_rate",
     "weight_decay",
+    "pooling_dropout",
     "head_dropout",
     "rdrop_alpha",
     "adversarial_epsilon",

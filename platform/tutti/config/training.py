@@ -13,7 +13,7 @@ from tutti.records import TextLimit
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Weights = dict[Name, Annotated[float, Field(gt=0)]]
-LIMIT_KEYS = ("max_length", "long_texts", "stride", "swap", "target_max_len", "train_on_source")
+LIMIT_KEYS = ("max_length", "truncation", "stride", "swap", "target_max_len", "train_on_source")
 """The keys on which the encoding of texts depends."""
 
 
@@ -23,11 +23,12 @@ class TrainingOptions(Strict):
     ``task_weights.NAME``.
 
     Attributes:
-        max_length: maximum input length in tokens; ``long_texts`` says what becomes of longer inputs.
-        long_texts: ``truncate`` keeps the first tokens, of a pair by cutting the longer text first, ``only_first`` by
-            cutting the first text alone; ``tail`` keeps the last tokens; ``head_tail`` the first and the last, half of
-            each (arXiv 1905.05583); ``windows`` makes several inputs of a row, whose pooled states are averaged before
-            the head's linear layer (arXiv 1910.10781). Of a pair, the longer text alone has windows.
+        max_length: maximum input length in tokens; ``truncation`` says what becomes of longer inputs.
+        truncation: ``longest_first`` keeps the first tokens, of a pair by cutting the longer text first, as does
+            ``head``; ``only_first`` and ``only_second`` cut that text of a pair alone; ``tail`` keeps the last tokens;
+            ``head_tail`` the first and the last, half of each (arXiv 1905.05583); ``windows`` cuts nothing: it makes
+            several inputs of a row, whose pooled states are averaged before the head's linear layer (arXiv
+            1910.10781). Of a pair, the longer text alone has windows.
         stride: least number of tokens that neighbouring windows share, at most half of those that a window has for the
             text; None for a quarter of max_length.
         swap: whether a pair is predicted in both orders, the mean of which counts; it is trained on as it is.
@@ -44,7 +45,8 @@ class TrainingOptions(Strict):
             equally often), ``weights`` (in proportion to sampling_weights). It does not change the number of batches
             per epoch.
         pooling: how token vectors are combined: ``attention`` (Lin et al. 2017, one learned query per task), ``cls``
-            (the first token), ``last`` (the last token), ``mean`` (over tokens other than padding), or ``pair`` or
+            (the first token), ``pooler`` (the backbone's own pretrained layer on the first token, as BERT's), ``last``
+            (the last token), ``mean`` (over tokens other than padding), or ``pair`` or
             ``bi_encoder`` (arXiv 1705.02364: the means of a pair's two texts, their difference and product; ``mean``
             for single texts). ``bi_encoder`` encodes each of the two texts alone. None for ``attention``, and ``last``
             with a decoder.
@@ -52,7 +54,8 @@ class TrainingOptions(Strict):
         head: ``linear``, drawn at random; or ``verbalizer`` (PET, arXiv 2001.07676), which starts from what a
             decoder's language-model head says of each class's word as the next token.
         words: the word of each class, for the heads of all tasks whose classes they are.
-        head_dropout: dropout probability before each head.
+        pooling_dropout: dropout probability of token states before they are pooled.
+        head_dropout: dropout probability after pooling, before each head's linear layer.
         head_dropout_samples: multi-sample dropout (arXiv 1905.09788): number of masks over whose losses the mean is
             taken.
         ordered_head: what ordered classes learn: ``softmax`` (each class's probability), ``regression`` (one number,
@@ -117,7 +120,9 @@ class TrainingOptions(Strict):
     model_config = ConfigDict(allow_inf_nan=False)
 
     max_length: Annotated[int, Field(ge=8)] = 128
-    long_texts: Literal["truncate", "only_first", "tail", "head_tail", "windows"] = "truncate"
+    truncation: Literal["longest_first", "only_first", "only_second", "head", "tail", "head_tail", "windows"] = (
+        "longest_first"
+    )
     stride: Annotated[int, Field(ge=0)] | None = None
     swap: bool = False
     batching: Literal["padded", "packed"] = "padded"
@@ -128,10 +133,11 @@ class TrainingOptions(Strict):
     task_sampling: Literal["proportional", "temperature", "uniform", "weights"] = "proportional"
     sampling_temperature: Annotated[float, Field(ge=1)] = 2.0
     sampling_weights: Weights = Field(default_factory=dict)
-    pooling: Literal["attention", "cls", "last", "mean", "pair", "bi_encoder"] | None = None
+    pooling: Literal["attention", "cls", "pooler", "last", "mean", "pair", "bi_encoder"] | None = None
     pooling_layers: Annotated[int, Field(ge=1)] = 1
     head: Literal["linear", "verbalizer"] = "linear"
     words: dict[str | int, str] = Field(default_factory=dict)
+    pooling_dropout: Share = 0.0
     head_dropout: Share = 0.1
     head_dropout_samples: Annotated[int, Field(ge=1)] = 1
     ordered_head: Literal["softmax", "regression", "corn"] = "softmax"
@@ -180,8 +186,8 @@ class TrainingOptions(Strict):
         stride = self.max_length // 4 if self.stride is None else self.stride
         return TextLimit(
             self.max_length,
-            self.long_texts,
-            stride if self.long_texts == "windows" else 0,
+            "longest_first" if self.truncation == "head" else self.truncation,
+            stride if self.truncation == "windows" else 0,
             self.swap,
             self.target_max_len,
             self.train_on_source,
@@ -216,8 +222,8 @@ class TrainingOptions(Strict):
                 "have `pooling: last` and one of pooling_layers with `head: verbalizer`, which reads the next token",
             ),
             (
-                self.batching == "packed" and (self.long_texts == "windows" or self.pooling == "bi_encoder"),
-                "have neither `long_texts: windows` nor `pooling: bi_encoder` with `batching: packed`, in which each "
+                self.batching == "packed" and (self.truncation == "windows" or self.pooling == "bi_encoder"),
+                "have neither `truncation: windows` nor `pooling: bi_encoder` with `batching: packed`, in which each "
                 "row is one input",
             ),
             (self.limit.stride > self.max_length // 2, "have a stride of at most half of max_length"),

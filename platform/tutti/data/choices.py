@@ -77,7 +77,7 @@ def _kept(encoding: Any, number: int, limit: TextLimit, tokenizer: Any) -> np.nd
     between = tokenizer.convert_tokens_to_ids(separator(tokenizer))
     prompt = int((np.array(encoding["input_ids"][number])[own] == between).argmax())  # 0 without one
     own = own[min(prompt, len(own) - room) :]
-    kept = cut(own, room, limit.long_texts)
+    kept = cut(own, room, limit.truncation)
     return np.sort(np.concatenate([np.flatnonzero(special), kept]))
 
 

@@ -18,7 +18,7 @@ def fitted(encoding: Mapping[str, Any], names: Sequence[str], limit: TextLimit) 
 
     Args:
         encoding: of a tokenizer that cut no row, with special_tokens_mask.
-        limit: with any ``long_texts`` but ``truncate``.
+        limit: with any ``truncation`` but ``longest_first``.
     """
     columns = {name: list(encoding[name]) for name in names if name in encoding}
     windows = [[len(tokens)] for tokens in encoding["input_ids"]]
@@ -36,37 +36,35 @@ def inputs_of(special: np.ndarray, limit: TextLimit) -> list[np.ndarray]:
 
     Args:
         special: ``(tokens,)`` bool, the tokens that the tokenizer has added around the row's texts.
-        limit: with any ``long_texts`` but ``truncate``.
+        limit: with any ``truncation`` but ``longest_first``.
     """
     added, own = np.flatnonzero(special), np.flatnonzero(~special)
     texts = np.split(own, np.flatnonzero(np.diff(own) > 1) + 1)  # of a pair two, unless one is empty
     room = limit.max_length - len(added)
-    if limit.long_texts == "windows":
+    if limit.truncation == "windows":
         *shorter, longer = sorted(texts, key=len)
         return [np.sort(np.concatenate([added, *parts])) for parts in windows_of(longer, shorter, room, limit.stride)]
-    shares = _shares(texts, room, first_alone=limit.long_texts == "only_first")
-    kept = [cut(text, count, limit.long_texts) for text, count in zip(texts, shares, strict=True)]
+    shares = _shares(texts, room, limit.truncation)
+    kept = [cut(text, count, limit.truncation) for text, count in zip(texts, shares, strict=True)]
     return [np.sort(np.concatenate([added, *kept]))]
 
 
-def cut(text: np.ndarray, count: int, long_texts: str) -> np.ndarray:
+def cut(text: np.ndarray, count: int, truncation: str) -> np.ndarray:
     """So many tokens of a text: its first ones, its last ones, or those at both ends."""
-    if long_texts == "head_tail":
+    if truncation == "head_tail":
         return _ends(text, count)
-    return text[len(text) - min(count, len(text)) :] if long_texts == "tail" else text[:count]
+    return text[len(text) - min(count, len(text)) :] if truncation == "tail" else text[:count]
 
 
-def _shares(texts: list[np.ndarray], room: int, *, first_alone: bool) -> list[int]:
-    """Tokens that each text keeps: the longer one gives way until both are of a length, as in truncation.
-
-    Args:
-        first_alone: whether the first text gives way as long as there is any of it.
+def _shares(texts: list[np.ndarray], room: int, truncation: str) -> list[int]:
+    """Tokens that each text keeps: the longer one gives way until both are of a length, or one of them alone as long
+    as there is any of it.
     """
     if len(texts) == 1:
         return [room]
-    if first_alone:
-        second = min(len(texts[1]), room)
-        return [room - second, second]
+    if truncation in ("only_first", "only_second"):
+        whole = min(len(texts[truncation == "only_first"]), room)
+        return [room - whole, whole] if truncation == "only_first" else [whole, room - whole]
     first = min(len(texts[0]), max(room - len(texts[1]), room // 2))
     return [first, room - first]
 
@@ -104,5 +102,5 @@ def kept_of_first(encoding: Mapping[str, Any], row: int, limit: TextLimit, *, se
     room = limit.max_length - int(special.sum()) - len(rest)
     if room < 1:
         return None
-    kept = cut(first, room, limit.long_texts)
+    kept = cut(first, room, limit.truncation)
     return np.sort(np.concatenate([np.flatnonzero(special), kept, rest]))

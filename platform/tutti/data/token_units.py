@@ -41,7 +41,7 @@ def encoded_units(
             Fault("the tokenizer of the backbone", rule, type(tokenizer).__name__, "name another backbone")
         )
     own_texts, beside = texts["text"], texts.get("text_b")
-    limit = replace(limit, long_texts="windows", stride=limit.stride or limit.max_length // _OVERLAP)
+    limit = replace(limit, truncation="windows", stride=limit.stride or limit.max_length // _OVERLAP)
     spaced = [apart(text, spans_of(text, limit.unit)) for text in own_texts]
     before = BETWEEN if beside is not None and joins_pairs(tokenizer) else ""
     encoding = tokenizer(

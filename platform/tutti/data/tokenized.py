@@ -19,7 +19,7 @@ def column_names(texts: Collection[str], tokenizer: Any, limit: TextLimit) -> li
         texts: the names of the columns of texts.
     """
     names = ["input_ids", *(["token_type_ids"] if "token_type_ids" in tokenizer.model_input_names else [])]
-    has_windows = limit.long_texts == "windows" or limit.unit or CHOICES in texts
+    has_windows = limit.truncation == "windows" or limit.unit or CHOICES in texts
     return [*names, *([WINDOWS, *(PLACES if limit.unit not in ("", "text") else ())] if has_windows else []), "length"]
 
 
@@ -31,7 +31,7 @@ def tokenized(texts: Mapping[str, Sequence[str]], tokenizer: Any, limit: TextLim
         tokenizer: from ``load_tokenizer``.
         limit: of a row's tokens. Too long pairs are truncated at the longer text.
     """
-    names, cuts = column_names(texts, tokenizer, limit), limit.long_texts == "truncate"
+    names, cuts = column_names(texts, tokenizer, limit), limit.truncation == "longest_first"
     if CHOICES in texts or limit.unit:
         by_parts = {"": encoded_choices, "text": encoded_texts}.get(limit.unit, encoded_units)
         return by_parts(texts, tokenizer, limit, names=names)

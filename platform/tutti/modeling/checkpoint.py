@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -18,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tutti.errors import Fault, StorageError, first_line
 from tutti.files import sha256_of, storage_faults, whole_folder
+from tutti.modeling import int8
 from tutti.modeling.adapters import Adapter, Base, encoder_name, load_adapter_state
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, below, check_backbone_folder, load_encoder, no_progress_bars
@@ -25,7 +27,7 @@ from tutti.records import TextLimit
 from tutti.tasks.task import Task
 
 METADATA = "tutti.json"
-FORMAT = 1  # of METADATA
+FORMAT = 2  # of METADATA
 HEADS = "heads.safetensors"
 ADAPTER = "adapter_model.safetensors"
 _CONFIG = "config.json"
@@ -147,13 +149,20 @@ def load_checkpoint(
         for name, expected in base.files.items():
             remedy = "put back the backbone that the adapter was trained on"
             check_file(Path(base.backbone).expanduser() / name, expected, remedy=remedy)
-    encoder = load_encoder(
-        str(folder) if base is None else base.backbone,
-        adapter=metadata.adapter,
-        device=device,
-        revision=None if base is None else base.revision,
-        attn_implementation=attn_implementation,
-    )
+    shape: dict[str, Any] = {
+        "attn_implementation": attn_implementation,
+        "pooler": metadata.heads.pooling == "pooler",
+    }
+    if (folder / int8.FILE).is_file():
+        encoder = int8.load_int8(folder, **shape)
+    else:
+        encoder = load_encoder(
+            str(folder) if base is None else base.backbone,
+            adapter=metadata.adapter,
+            device=device,
+            revision=None if base is None else base.revision,
+            **shape,
+        )
     model = MultiTaskModel(
         encoder=encoder,
         tasks=metadata.tasks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -119,7 +119,7 @@ def _pooling(name: str, hidden: int, *, pair: bool) -> tuple[nn.Module, int]:
     match name:
         case "attention":
             return AttentionPooling(hidden), hidden
-        case "cls":
+        case "cls" | "pooler":
             return ClsPooling(), hidden
         case "last":
             return LastPooling(), hidden
@@ -154,9 +154,10 @@ class HeadOptions:
     """The options of all heads of a model.
 
     Attributes:
-        pooling: ``attention``, ``cls``, ``last``, ``mean``, ``pair`` or ``bi_encoder``; tasks with single texts use
-            ``mean`` for the last two.
+        pooling: ``attention``, ``cls``, ``pooler``, ``last``, ``mean``, ``pair`` or ``bi_encoder``; tasks with single
+            texts use ``mean`` for the last two.
         layers: number of last encoder layers that are mixed before pooling; 1 uses the last layer only.
+        pooling_dropout: dropout probability of token states before pooling.
         dropout: dropout probability before the linear layer.
         dropout_samples: multi-sample dropout (arXiv 1905.09788): in training there is an output for each of this many
             dropout masks.
@@ -174,12 +175,13 @@ class HeadOptions:
     tags: str = "softmax"
     pairs: str = "logistic"
     word_pooling: str = "first"
+    pooling_dropout: float = 0.0
 
 
 class Head(nn.Module):
     """States of the last ``options.layers`` layers, each ``(rows, tokens, hidden)``, and ``(rows, tokens)`` mask and
     token types to ``(rows, width)`` float32: logits, or values of a standardized kind. A head that ``is_bi_encoder``
-    takes the states and the mask of ``texts_apart``.
+    takes the states and the mask of ``texts_apart``. A ``pooler``, the encoder's own, pools in place of ``pooling``.
 
     With ``(rows,)`` int64 ``windows``, the states are those of windows, of which each row has so many, in order: a row
     is the mean of its windows' pooled states (RoBERT, Pappagari et al. 2019, arXiv 1910.10781). Of a kind that scores
@@ -218,6 +220,7 @@ class Head(nn.Module):
         outputs = kind.width(outputs)
         self.mix = LayerMix(options.layers) if options.layers > 1 else None
         self.pooling, width = _pooling(options.pooling, hidden, pair=pair)
+        self.pooling_dropout = nn.Dropout(options.pooling_dropout)
         self.dropout = nn.Dropout(options.dropout)
         self.linear = nn.Linear(width, outputs)
         self._samples = options.dropout_samples
@@ -258,9 +261,16 @@ class Head(nn.Module):
             self.similarity.copy_(torch.stack([high - low, low - mean]) / self.scale)
 
     def forward(
-        self, states: Sequence[Tensor], mask: Tensor, types: Tensor | None = None, windows: Tensor | None = None
+        self,
+        states: Sequence[Tensor],
+        mask: Tensor,
+        types: Tensor | None = None,
+        windows: Tensor | None = None,
+        *,
+        pooler: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
-        pooled = self.pooling(states[-1] if self.mix is None else self.mix(states), mask, types).float()
+        mixed = self.pooling_dropout(states[-1] if self.mix is None else self.mix(states))
+        pooled = (self.pooling(mixed, mask, types) if pooler is None else pooler(mixed)).float()
         if windows is not None and not self.kind.of_inputs:
             pooled = torch.segment_reduce(pooled, "mean", lengths=windows, unsafe=True)  # a check would wait for a GPU
         with torch.autocast(pooled.device.type, enabled=False):  # bfloat16 has only 8 bits of precision for outputs

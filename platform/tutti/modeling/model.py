@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from tutti.errors import BackboneError, Fault, TrialError, first_line
@@ -32,6 +33,7 @@ from tutti.modeling.kinds.registry import head_kind
 from tutti.modeling.language_head import LanguageHead, language_head
 from tutti.modeling.layers import encoder_layers
 from tutti.modeling.packed import Layout
+from tutti.modeling.pooler import check_pooler, pooled, takes_pooling_layer
 from tutti.modeling.positions import first_position, positions
 from tutti.modeling.token_head import TokenHead
 from tutti.tasks.task import Task
@@ -178,7 +180,8 @@ class MultiTaskModel(nn.Module):
         if isinstance(head, TokenHead):
             assert units is not None
             return head(states, units, windows)
-        return head(states, attention_mask, token_type_ids, windows)
+        pooler = partial(pooled, self.encoder) if self.head_options.pooling == "pooler" else None
+        return head(states, attention_mask, token_type_ids, windows, pooler=pooler)
 
     def head(self, task: str) -> Head | LanguageHead | TokenHead:
         """The head of a task."""
@@ -243,20 +246,22 @@ def load_encoder(
     revision: str | None = None,
     attn_implementation: str | None = None,
     weightless: bool = False,
+    pooler: bool = False,
 ) -> PreTrainedModel:
-    """Loads the encoder or decoder of a hub id or folder, in float32, without the pooler, which no head uses, and
-    without the language-model head.
+    """Loads the encoder or decoder of a hub id or folder, in float32, without the language-model head.
 
     Args:
         adapter: to be added; the encoder's own weights are then frozen, in ``adapter.weights``, and quantised if
             ``adapter.bits`` is set: none of them is ever held in another precision.
         device: the device of quantised weights, the CPU by default. All other weights are loaded to the CPU.
+        pooler: whether to load its pooler too, which heads with this pooling alone use.
         weightless: load shapes alone, to the device meta, of a decoder, which may be large.
         revision: of a hub id.
         attn_implementation: see ``from_pretrained``; None for the default.
 
     Raises:
-        BackboneError: if the backbone does not exist, has no config.json, is damaged, lacks weights, or is no encoder.
+        BackboneError: if the backbone does not exist, has no config.json, is damaged, lacks weights, such as those of
+            the pooler where it is to be loaded, or is no encoder.
         TrialError: if the encoder does not support the quantisation, the adapter or the attention implementation.
     """
     check_backbone_folder(backbone)
@@ -269,7 +274,7 @@ def load_encoder(
             # BigBird's sparse attention gives way to the full one, for good, at the first short batch: what a long row
             # gives, and what a resumed run learns, would depend on the batches before.
             config.attention_type = "original_full"
-        options = {"add_pooling_layer": False} if _takes_pooling_layer(config) else {}
+        options = {"add_pooling_layer": pooler} if takes_pooling_layer(config) else {}
         if weightless and is_decoder(config):
             quantised = {"device_map": {"": "meta"}}
         dtype = torch.float32 if adapter is None else getattr(torch, adapter.weights)
@@ -286,6 +291,8 @@ def load_encoder(
                 **quantised,
             )
     check_complete(backbone, loading["missing_keys"])
+    if pooler:
+        check_pooler(encoder, backbone, loading["missing_keys"])
     if adapter is not None:
         add_adapter(encoder, adapter)
     return encoder
@@ -386,11 +393,3 @@ def _key_faults(adapter: Adapter | None, attn_implementation: str | None) -> Ite
             what, remedy = "the training key bits", "set it to null, or give each worker a GPU of its own"
             raise TrialError(Fault(what, rule, f"{adapter.bits} ({got})", remedy)) from error
         raise
-
-
-def _takes_pooling_layer(config: PretrainedConfig) -> bool:
-    if type(config) not in MODEL_MAPPING:
-        return False
-    classes = MODEL_MAPPING[type(config)]
-    model_class = classes[0] if isinstance(classes, (list, tuple)) else classes
-    return "add_pooling_layer" in inspect.signature(model_class.__init__).parameters

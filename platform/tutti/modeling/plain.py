@@ -65,7 +65,9 @@ def plain_model(model: MultiTaskModel, limit: TextLimit) -> PreTrainedModel:
     loading = base.load_state_dict(model.encoder.state_dict(), strict=False)
     if lost := [name for name in loading.missing_keys if "pooler" not in name]:
         raise _refused(f"{type(plain).__name__} has other weights, such as {lost[0]}")
-    _set_head(plain, base, weight, bias)
+    _set_head(
+        plain, base, weight, bias, pooler=model.encoder.pooler if model.head_options.pooling == "pooler" else None
+    )
     return plain
 
 
@@ -112,7 +114,7 @@ def _reasons(model: MultiTaskModel, limit: TextLimit) -> Iterator[str]:
     head, options = model.head(task.name), model.head_options
     if options.layers > 1:
         yield f"one that mixes the last {options.layers} layers"
-    if limit.long_texts == "windows" and not task.kind.sequential:
+    if limit.truncation == "windows" and not task.kind.sequential:
         yield "one that averages the windows of long rows"
     if limit.swap and task.pair:
         yield "one that reads pairs in both orders"
@@ -122,7 +124,7 @@ def _reasons(model: MultiTaskModel, limit: TextLimit) -> Iterator[str]:
         if options.word_pooling != "first":
             yield f"one of each word's {options.word_pooling} token"
     elif isinstance(head, Head):
-        if not isinstance(head.pooling, ClsPooling | LastPooling):
+        if not isinstance(head.pooling, ClsPooling | LastPooling):  # of which the backbone's pooler is one
             yield f"the pooling {options.pooling}"
         if isinstance(head.kind, OrderedValueHead | CornHead):
             yield f"the head `ordinal: {options.ordered}` of ordered classes"
@@ -147,11 +149,15 @@ def _linear(head: Any) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _set_head(plain: Any, base: Any, weight: Tensor, bias: Tensor) -> None:
-    """Sets the last layer, and makes the dense layer before it return what it is given."""
+def _set_head(plain: Any, base: Any, weight: Tensor, bias: Tensor, *, pooler: Any) -> None:
+    """Sets the last layer, and makes the dense layer before it the pooler, or return what it is given."""
     last = _last(plain)
     dense, activation = _dense(plain, base)
-    if dense is not None:
+    if pooler is not None:
+        if dense is None or activation != "tanh":
+            raise _refused("the pooling pooler")
+        dense.load_state_dict(getattr(pooler, "dense", pooler).state_dict())
+    elif dense is not None:
         hidden = dense.weight.shape[0]
         dense.bias.zero_()
         dense.weight.copy_(torch.eye(hidden))

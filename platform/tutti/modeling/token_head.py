@@ -35,6 +35,7 @@ class TokenHead(nn.Module):
         super().__init__()
         self.kind = kind
         self.mix = LayerMix(options.layers) if options.layers > 1 else None
+        self.pooling_dropout = nn.Dropout(options.pooling_dropout)
         self.dropout = nn.Dropout(options.dropout)
         self.linear = nn.Linear(hidden, outputs)
         self._samples, self._pooling = options.dropout_samples, options.word_pooling
@@ -54,7 +55,7 @@ class TokenHead(nn.Module):
             for units that a row does not have.
         windows: ``(rows,)`` int64, how many of the inputs are windows of each row, in order; None for one each.
         """
-        mixed = (states[-1] if self.mix is None else self.mix(states)).float()
+        mixed = self.pooling_dropout(states[-1] if self.mix is None else self.mix(states)).float()
         first_input = torch.arange(len(units), device=units.device) if windows is None else windows.cumsum(0) - windows
         window, first, last = units.clamp(min=0).unbind(dim=2)
         inputs = first_input.unsqueeze(1) + window

@@ -230,6 +230,7 @@ def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None
         **texts,
         label=columns.label_column,
         labels=columns.columns_of_labels,
+        one_hot=isinstance(columns.label, tuple),
         several=isinstance(columns.labels, str) or columns.separator is not None,
         separator=columns.separator,
         choices=columns.columns_of_choices,
@@ -261,7 +262,7 @@ def _layouts(name: str, config: TaskConfig, table: Table) -> tuple[Layout, Layou
                 config.dataset,
                 config.subset,
                 text=columns.text,
-                label=columns.label,
+                label=columns.label_column,
                 id=columns.id,
                 sample_ids=table.sample_ids,
             )
@@ -277,7 +278,7 @@ def _layouts(name: str, config: TaskConfig, table: Table) -> tuple[Layout, Layou
 def _tagged(config: TaskConfig) -> Tagged:
     defaults, columns = Columns(), config.columns
     text = columns.text if columns.text != defaults.text else None
-    label = columns.label if columns.label != defaults.label else None
+    label = columns.label_column if columns.label != defaults.label else None
     unit = config.unit or ("word" if config.dataset is not None else natural_unit(config.files()["train"], text))
     return Tagged(unit, text, label, columns.text_b, columns.id, config.dataset, config.subset, config.spans != "none")
 

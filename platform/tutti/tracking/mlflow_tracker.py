@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
+from typing import Unpack
 
 from mlflow import MlflowClient
 from mlflow.entities import Experiment, Metric, Param, Run, RunTag
@@ -19,7 +20,16 @@ from tutti.errors import Fault, TrackingError
 from tutti.launchers import user_name
 from tutti.records import Scalar, TrialState
 from tutti.tracking.links import run_page, shared_view
-from tutti.tracking.protocol import SCORE, MetricRow, RefusedError, parent_of, readable
+from tutti.tracking.protocol import (
+    SCORE,
+    MetricRow,
+    RefusedError,
+    StudyStart,
+    TrialEnd,
+    TrialStart,
+    parent_of,
+    readable,
+)
 from tutti.tracking.store import create_whole, store_faults, upload, write_ahead
 
 # MLflow's limits.
@@ -77,18 +87,12 @@ class MlflowTracker:
             self._experiment_id = self._open_experiment(artifact_location)
             write_ahead(uri)
 
-    def start_study(
-        self,
-        *,
-        parameters: Mapping[str, Scalar],
-        tags: Mapping[str, str],
-        files: Sequence[Path],
-        columns: Sequence[str] = (),
-        at: float | None = None,
-    ) -> None:
+    def start_study(self, **start: Unpack[StudyStart]) -> None:
         with self._faults():
-            run_id = self._start("", self._name, {STUDY: self._name}, parameters, tags, at)
-            view = shared_view(first=[f"tags.{STATE}", f"metrics.{SCORE}"], then=columns, last=[f"tags.{_REASON}"])
+            run_id = self._start("", self._name, {STUDY: self._name}, start)
+            view = shared_view(
+                first=[f"tags.{STATE}", f"metrics.{SCORE}"], then=start.get("columns", ()), last=[f"tags.{_REASON}"]
+            )
             page = run_page(self._experiment_id, run_id)
             note = (
                 f"[The study {self._name}]({page}): its file, data, split and environment. Below, its trials: {SCORE} "
@@ -96,21 +100,13 @@ class MlflowTracker:
             )
             for tag, value in (view, (_NOTE, note)):
                 self._client.set_experiment_tag(self._experiment_id, tag, value)
-        for file in files:
+        for file in start["files"]:
             self._upload(run_id, file, "study")
 
-    def start_trial(
-        self,
-        key: str,
-        *,
-        number: int,
-        parameters: Mapping[str, Scalar],
-        tags: Mapping[str, str],
-        at: float | None = None,
-    ) -> None:
+    def start_trial(self, key: str, **start: Unpack[TrialStart]) -> None:
         with self._faults():
-            identity = {PARENT: self.run_of(parent_of(key)), TRIAL: key, _NUMBER: str(number)}
-            self._start(key, key, identity, parameters, tags, at)
+            identity = {PARENT: self.run_of(parent_of(key)), TRIAL: key, _NUMBER: str(start["number"])}
+            self._start(key, key, identity, start)
 
     def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:
         self.log_history(key, [MetricRow(metrics, step, at)])
@@ -143,17 +139,9 @@ class MlflowTracker:
             file.write_bytes(png)
             self._upload(run_id, file, str(artifact.parent))
 
-    def end_trial(
-        self,
-        key: str,
-        *,
-        state: TrialState,
-        reason: str | None,
-        metrics: Mapping[str, float],
-        tags: Mapping[str, str],
-        at: float | None = None,
-    ) -> None:
-        ended = _milliseconds(at)
+    def end_trial(self, key: str, **end: Unpack[TrialEnd]) -> None:
+        metrics, state, reason = end["metrics"], end["state"], end["reason"]
+        ended = _milliseconds(end.get("at"))
         with self._faults():
             run_id = self.run_of(key)
             points = []
@@ -166,7 +154,7 @@ class MlflowTracker:
                 if not (is_last or is_logged):  # an end may be delivered twice, also after a later one
                     points.append(point)
             self._log(run_id, points)
-            self._tag(run_id, {**tags, STATE: state.value} | ({_REASON: reason} if reason else {}))
+            self._tag(run_id, {**end["tags"], STATE: state.value} | ({_REASON: reason} if reason else {}))
             if "seconds" in metrics:  # the run began when the trial was submitted, and may have been cut off since
                 ended = self._client.get_run(run_id).info.start_time + round(1000 * metrics["seconds"])
             self._client.set_terminated(run_id, STATUS[state], ended)  # MLflow shows no other duration
@@ -193,22 +181,16 @@ class MlflowTracker:
             raise TrackingError(Fault(f"the MLflow experiment {self._name!r}", "be active", "a deleted one", remedy))
         return experiment.experiment_id
 
-    def _start(
-        self,
-        key: str,
-        name: str,
-        identity: Mapping[str, str],
-        parameters: Mapping[str, Scalar],
-        tags: Mapping[str, str],
-        at: float | None,
-    ) -> str:
+    def _start(self, key: str, title: str, identity: Mapping[str, str], start: StudyStart | TrialStart) -> str:
         """Reopens or creates a run, and returns its id. ``identity`` are the tags by which it is found."""
         run = self._find(key)
-        values = {parameter: _truncated(value, _PARAMETER_CHARACTERS) for parameter, value in parameters.items()}
+        values = {
+            parameter: _truncated(value, _PARAMETER_CHARACTERS) for parameter, value in start["parameters"].items()
+        }
         if run is None:
             first_tags = {"mlflow.user": user_name(), **identity, STATE: TrialState.RUNNING.value}
             first_tags |= {OWNER: self._owner} if self._owner else {}
-            run = self._client.create_run(self._experiment_id, _milliseconds(at), first_tags, name)
+            run = self._client.create_run(self._experiment_id, _milliseconds(start.get("at")), first_tags, title)
             logged: Mapping[str, str] = {}
         else:
             logged = run.data.params
@@ -225,7 +207,7 @@ class MlflowTracker:
             for parameter, value in values.items()
             if logged.get(parameter, value) != value or (run is not None and f"{_RESUMED}{parameter}" in run.data.tags)
         }
-        self._tag(run_id, {**identity, **changed, **tags, STATE: TrialState.RUNNING.value})
+        self._tag(run_id, {**identity, **changed, **start["tags"], STATE: TrialState.RUNNING.value})
         return run_id
 
     def _find(self, key: str) -> Run | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NotRequired, Protocol, TypedDict, Unpack
 
 from tutti.errors import TrackingError
 from tutti.records import Scalar, TrialState
@@ -40,6 +40,48 @@ class MetricRow:
     at: float
 
 
+class StudyStart(TypedDict):
+    """What ``Tracker.start_study`` is told.
+
+    Attributes:
+        files: uploaded to the run: the study file, the split, the data's hashes. They replace files of the same name
+            from an earlier start.
+        columns: columns that a list of trials shows by default, with state and score: ``metrics.NAME``,
+            ``params.NAME``.
+    """
+
+    parameters: Mapping[str, Scalar]
+    tags: Mapping[str, str]
+    files: Sequence[Path]
+    columns: NotRequired[Sequence[str]]
+    at: NotRequired[float | None]
+
+
+class TrialStart(TypedDict):
+    """What ``Tracker.start_trial`` is told."""
+
+    number: int
+    parameters: Mapping[str, Scalar]
+    tags: Mapping[str, str]
+    at: NotRequired[float | None]
+
+
+class TrialEnd(TypedDict):
+    """What ``Tracker.end_trial`` is told.
+
+    Attributes:
+        state: any but RUNNING.
+        metrics: values of the trial as a whole, such as its best score as ``SCORE``, which by step is the best so far.
+            No other name may be one of a metric logged by step. If a value changes, the last one counts.
+    """
+
+    state: TrialState
+    reason: str | None
+    metrics: Mapping[str, float]
+    tags: Mapping[str, str]
+    at: NotRequired[float | None]
+
+
 class Tracker(Protocol):
     """Records the progress of a study. All calls are idempotent, also across processes.
 
@@ -51,33 +93,10 @@ class Tracker(Protocol):
     where the store refuses the call permanently: a bad name, a run that was deleted or was never started.
     """
 
-    def start_study(
-        self,
-        *,
-        parameters: Mapping[str, Scalar],
-        tags: Mapping[str, str],
-        files: Sequence[Path],
-        columns: Sequence[str] = (),
-        at: float | None = None,
-    ) -> None:
-        """Creates the parent run, or reopens the existing one.
+    def start_study(self, **start: Unpack[StudyStart]) -> None:
+        """Creates the parent run, or reopens the existing one."""
 
-        Args:
-            files: uploaded to the run: the study file, the split, the data's hashes. They replace files of the same
-                name from an earlier start.
-            columns: columns that a list of trials shows by default, with state and score: ``metrics.NAME``,
-                ``params.NAME``.
-        """
-
-    def start_trial(
-        self,
-        key: str,
-        *,
-        number: int,
-        parameters: Mapping[str, Scalar],
-        tags: Mapping[str, str],
-        at: float | None = None,
-    ) -> None:
+    def start_trial(self, key: str, **start: Unpack[TrialStart]) -> None:
         """Creates the trial's run below the parent run, or reopens the existing one.
 
         The run of ``TRIAL/NAME`` is created below the trial's, which must have been started.
@@ -102,23 +121,8 @@ class Tracker(Protocol):
     def log_picture(self, key: str, name: str, png: bytes) -> None:
         """Stores a PNG picture as ``pictures/NAME.png``, and replaces an earlier one of that name."""
 
-    def end_trial(
-        self,
-        key: str,
-        *,
-        state: TrialState,
-        reason: str | None,
-        metrics: Mapping[str, float],
-        tags: Mapping[str, str],
-        at: float | None = None,
-    ) -> None:
-        """Ends the trial's run.
-
-        Args:
-            state: any but RUNNING.
-            metrics: values of the trial as a whole, such as its best score as ``SCORE``, which by step is the best so
-                far. No other name may be one of a metric logged by step. If a value changes, the last one counts.
-        """
+    def end_trial(self, key: str, **end: Unpack[TrialEnd]) -> None:
+        """Ends the trial's run."""
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
         """Ends the parent run. ``metrics`` as in ``end_trial``."""

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Unpack
 
 from tutti.errors import TrackingError, counted
 from tutti.files import is_inside
-from tutti.records import Scalar, TrialState
-from tutti.tracking.protocol import MetricRow, RefusedError, Tracker
+from tutti.records import TrialState
+from tutti.tracking.protocol import MetricRow, RefusedError, StudyStart, Tracker, TrialEnd, TrialStart
 from tutti.tracking.spool import Event, Spool
 
 _log = logging.getLogger(__name__)
@@ -56,28 +57,14 @@ class QueuedTracker:
         """Starts the delivery, beginning with the events that an earlier process has left."""
         self._thread.start()
 
-    def start_study(
-        self,
-        *,
-        parameters: Mapping[str, Scalar],
-        tags: Mapping[str, str],
-        files: Sequence[Path],
-        columns: Sequence[str] = (),
-        at: float | None = None,
-    ) -> None:
-        values = {"parameters": dict(parameters), "tags": dict(tags), "columns": list(columns)}
-        self._put("start_study", **values, files=[self._place(file) for file in files], at=_now(at))
+    def start_study(self, **start: Unpack[StudyStart]) -> None:
+        values = {"parameters": dict(start["parameters"]), "tags": dict(start["tags"])}
+        values |= {"columns": [*start.get("columns", ())], "files": [self._place(file) for file in start["files"]]}
+        self._put("start_study", **values, at=_now(start.get("at")))
 
-    def start_trial(
-        self,
-        key: str,
-        *,
-        number: int,
-        parameters: Mapping[str, Scalar],
-        tags: Mapping[str, str],
-        at: float | None = None,
-    ) -> None:
-        self._put("start_trial", key=key, number=number, parameters=dict(parameters), tags=dict(tags), at=_now(at))
+    def start_trial(self, key: str, **start: Unpack[TrialStart]) -> None:
+        values = {"parameters": dict(start["parameters"]), "tags": dict(start["tags"])}
+        self._put("start_trial", key=key, number=start["number"], **values, at=_now(start.get("at")))
 
     def log_metrics(self, key: str, metrics: Mapping[str, float], *, step: int, at: float) -> None:
         self._put("log_metrics", key=key, metrics=dict(metrics), step=step, at=at)
@@ -92,21 +79,16 @@ class QueuedTracker:
     def log_picture(self, key: str, name: str, png: bytes) -> None:
         self._put("log_picture", key=key, name=name, png=base64.b64encode(png).decode())
 
-    def end_trial(
-        self,
-        key: str,
-        *,
-        state: TrialState,
-        reason: str | None,
-        metrics: Mapping[str, float],
-        tags: Mapping[str, str],
-        at: float | None = None,
-    ) -> None:
-        values = {"key": key, "state": state.value, "reason": reason, "metrics": dict(metrics), "tags": dict(tags)}
-        self._put("end_trial", **values, at=_now(at))
+    def end_trial(self, key: str, **end: Unpack[TrialEnd]) -> None:
+        values = {"state": end["state"].value, "metrics": dict(end["metrics"]), "tags": dict(end["tags"])}
+        self._put("end_trial", key=key, reason=end["reason"], **values, at=_now(end.get("at")))
 
     def end_study(self, *, state: TrialState, metrics: Mapping[str, float], at: float | None = None) -> None:
         self._put("end_study", state=state.value, metrics=dict(metrics), at=_now(at))
+
+    def pending(self) -> int:
+        """The number of events that wait; raises OSError where their file cannot be read."""
+        return self._spool.pending() + len(self._unwritten)
 
     def close(self, timeout: float = 30.0) -> int:
         """Delivers as many events as possible within ``timeout`` seconds, then stops.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tutti.bank.electorate import Electorate
@@ -13,6 +13,9 @@ from tutti.workflows import stores
 from tutti.workflows.base import StudyBase, found_study
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tutti.outputs.election.members import Election
     from tutti.outputs.pseudo.pool import Pool
 
 
@@ -49,6 +52,38 @@ def pools_of(studies: Mapping[str, StudyBase], name: str) -> dict[str, Pool]:
 
     others = [study.prepared for other, study in studies.items() if other != name]
     return pools(studies[name].prepared, task_specs(studies[name].config.tasks), others=others)
+
+
+def of_trials_alone(
+    console: Console, recipe: Recipe, elect: Callable[[Members], tuple[Electorate, Election]]
+) -> tuple[Electorate, Election]:
+    """A recipe's election, of which guests have no part where they would vote: they have no weights, to predict with or
+    to train again. One notice then tells what the vote scores without them.
+
+    Args:
+        elect: of who may vote, the candidates and the election.
+    """
+    members, guests = recipe.members, set[str]()
+    trials = members.model_copy(update={"guests": False})
+    try:
+        bank, election = elect(members)
+    except StudyError:  # such as a guest that lacks a task, by which all are ranked
+        if not members.guests:
+            raise
+    else:
+        guests = {record.key for record in bank.records() if record.source is not None}
+        guests &= {each.key for one in election.tasks.values() for each in one.members if each.weight}
+        if not guests:
+            return bank, election
+    bank, election = elect(trials)
+    scores = ", ".join(f"{name} {each.together[1].estimate}" for name, each in election.tasks.items())
+    listed = f"Guests ({', '.join(sorted(guests))})" if guests else "Guests"
+    console.print(
+        f"{listed} have no weights, and no part in what follows: without them the vote scores {scores} on rows that "
+        "did not choose it.",
+        markup=False,
+    )
+    return bank, election
 
 
 def electorate_of(

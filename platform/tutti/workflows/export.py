@@ -19,7 +19,6 @@ from tutti.workflows.electorate import chosen_recipe, voting_studies
 from tutti.workflows.predict import Predictors, chosen_members, single_checkpoint, task_named
 
 if TYPE_CHECKING:
-    from tutti.bundle.predict import Bundle
     from tutti.config.recipe import Recipe
     from tutti.outputs.election.bundle_card import Speed
     from tutti.tasks.build import TaskSpec
@@ -204,7 +203,6 @@ def _by_voter(predictors: Predictors, speed: Speed) -> dict[str, float]:
 
 def _fill(folder: Path, source: _Source, quantize: str | None) -> Speed:
     """Writes the bundle into an empty folder, measures it, and writes its card."""
-    from tutti.bundle.predict import Bundle
     from tutti.bundle.write import write_bundle
     from tutti.data.clean import CLEANED_BY
     from tutti.tasks.build import sample_ids_of, task_spec
@@ -224,10 +222,9 @@ def _fill(folder: Path, source: _Source, quantize: str | None) -> Speed:
         layout=layout,
         cleaning=spec.cleaning.model_dump(mode="json", include={*CLEANED_BY}),
         training=predictors.training,
-        quantize=quantize,
     )
     write_whole(folder / "example.json", json.dumps(example, ensure_ascii=False, indent=1) + "\n")
-    speed = _measured(Bundle(folder, device="cpu"), study, task, [name for name, _ in members])
+    speed = _measured(folder, study, task, [name for name, _ in members], quantize)
     _write_card(folder, source, spec, speed)
     return speed
 
@@ -305,15 +302,21 @@ def _as_mlflow_model(folder: Path, task: Task, example: list[dict[str, Any]]) ->
     package(folder, example=example, optional=("id",), outputs=texts)
 
 
-def _measured(bundle: Bundle, study: StudyBase, task: Task, names: Sequence[str]) -> Speed:
-    """The bundle's speed on validation rows, and what quantisation changes there."""
+def _measured(folder: Path, study: StudyBase, task: Task, names: Sequence[str], quantize: str | None) -> Speed:
+    """The bundle's speed on validation rows, after it was quantised, and what that changes there."""
     from pandas import concat
 
     from tutti.bundle.predict import Bundle
+    from tutti.bundle.write import store_int8
     from tutti.outputs.election.bundle_card import Speed
 
     rows = concat([study.prepared.rows(task.name, part) for part in ("validation", "train")]).head(_MEASURED)
     texts = {name: rows[name].tolist() for name in ("id", "text", "text_b", "choices") if name in rows}
+    exact = None
+    if quantize == "int8":
+        exact = Bundle(folder, device="cpu").predict_texts(texts)
+        store_int8(folder)
+    bundle = Bundle(folder, device="cpu")
     bundle.predict_texts(texts)  # kernels are made for each new shape of a batch
     bundle.seconds = [0.0] * len(bundle.seconds)
     began = time.perf_counter()
@@ -322,9 +325,8 @@ def _measured(bundle: Bundle, study: StudyBase, task: Task, names: Sequence[str]
     taken = (time.perf_counter() - began) * scale
     members = {name: seconds * scale for name, seconds in zip(names, bundle.seconds, strict=True)}
     speed = Speed(taken, members, len(rows), bundle.precision)
-    if bundle.precision != "int8":
+    if exact is None:
         return speed
-    exact = Bundle(bundle.folder, device="cpu", quantize="none").predict_texts(texts)
     flipped, greatest = changed(exact, predicted)
     return replace(speed, flipped=flipped, greatest=greatest)
 

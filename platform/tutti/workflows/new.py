@@ -71,7 +71,7 @@ def new_study(
         files: a folder, or files: CSV, TSV, JSON, JSON Lines, Parquet, Excel, words with tags; packed or not.
         out: the study file; the page lies beside it, with the suffix ``.md``.
         metric: that decides; by default the likeliest, or what ``ask`` answers.
-        like: a known solution to start from: a name of ``SHAPES``.
+        like: a known solution to start from: one of data/guess/shapes.yaml.
         backbone: by default one for the language, small without a GPU.
 
     Raises:
@@ -117,21 +117,21 @@ def new_study(
 
     text = study_text(document, guesses, looked, shape=shape, like=like, given=given, out=out)
     write_whole(out, text)
-    files_of = {task.name: {part: str(file) for part, file in _parts(task).items()} for task in tasks}
+    files_of = {}
+    for task in tasks:  # by the names that the study's parts have
+        files_of[task.name] = dict(zip(config.tasks[task.name].files(), map(str, _parts(task).values()), strict=True))
     write_whole(written, page(looked, notices=notices, files=files_of))
     stores.read_study_file(out, overrides=[])
     return New(out, written, document["study"])
 
 
 def _shape(like: str | None) -> Shape | None:
-    from tutti.data.guess.shapes import SHAPES
+    from tutti.data.guess.shapes import shapes
 
-    if like is None:
-        return None
-    if like not in SHAPES:
-        remedy = nearest(like, SHAPES, otherwise="name one of them")
-        raise ConfigError(Fault("--like", f"be one of {', '.join(SHAPES)}", repr(like), remedy))
-    return next(shape for name, shape in SHAPES.items() if name == like)
+    if like is not None and like not in shapes():
+        remedy = nearest(like, shapes(), otherwise="name one of them")
+        raise ConfigError(Fault("--like", f"be one of {', '.join(shapes())}", repr(like), remedy))
+    return None if like is None else shapes()[like]
 
 
 def _fitting(shape: Shape, task: HandedOut) -> str | None:
@@ -145,25 +145,29 @@ def _fitting(shape: Shape, task: HandedOut) -> str | None:
 
 
 def _parts(task: HandedOut) -> dict[str, Path]:
-    """The files of a task by part."""
-    alone = len(task.tests) == 1
-    tests = {"test" if alone else f"test-{name}": file for name, file in task.tests.items()}
-    parts = {"train": task.train, "validation": task.validation, **tests, "unlabeled": task.unlabeled}
+    """The files of a task by part; of several sets ``validation-NAME`` and ``test-NAME``."""
+    sets = {
+        part if len(files) == 1 else f"{part}-{name}": file
+        for part, files in (("validation", task.validations), ("test", task.tests))
+        for name, file in files.items()
+    }
+    parts = {"train": task.train, "unlabeled": task.unlabeled, **sets}
     return {part: file for part, file in parts.items() if file is not None}
 
 
 def _document(name: str, tasks: Sequence[HandedOut], guesses: Mapping[str, Guess], *, folder: Path) -> dict[str, Any]:
     """The study file's content as far as the columns say it, with paths relative to its folder."""
-    documents = {}
+    documents: dict[str, dict[str, Any]] = {}
     for task in tasks:
         found, files = guesses[task.name].keys, {part: _relative(file, folder) for part, file in _parts(task).items()}
-        tests = {part.removeprefix("test-"): file for part, file in files.items() if part.startswith("test-")}
-        documents[task.name] = {"layout": found["layout"]} | {
-            part: file for part, file in files.items() if not part.startswith("test-")
-        }
-        documents[task.name] |= ({"test": tests} if tests else {}) | {
-            key: value for key, value in found.items() if key != "layout"
-        }
+        own = documents[task.name] = {"layout": found["layout"]}
+        for part, file in files.items():
+            key, _, of_set = part.partition("-")
+            if of_set:
+                own.setdefault(key, {})[of_set] = file
+            else:
+                own[key] = file
+        own |= {key: value for key, value in found.items() if key != "layout"}
     return {"study": name, "backbone": "", "tasks": documents}
 
 

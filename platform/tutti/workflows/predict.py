@@ -16,18 +16,19 @@ from pyarrow import ArrowException
 from tutti.errors import Fault, StudyError, TaskFileError, counted, first_line, nearest
 from tutti.files import sha256_of
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, electorate_of, of_trials_alone, voting_studies
 from tutti.workflows.vote import rule_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tutti.config.recipe import Recipe
+    from tutti.bank.electorate import Electorate
+    from tutti.config.recipe import Members, Recipe
     from tutti.config.study import StudyConfig
     from tutti.ensembling.task_vote import TaskVote
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.inference import Slots
-    from tutti.outputs.election.members import Elected
+    from tutti.outputs.election.members import Elected, Election
     from tutti.outputs.submission.predictions import Shards
     from tutti.tasks.build import TaskSpec
     from tutti.tasks.layouts.protocol import FileLayout
@@ -202,13 +203,13 @@ def connected_slots(study: StudyBase, *, most: int) -> Iterator[Slots]:
     resources = study.config.resources
     cpus, gpus = slot_size(resources)
     trials = resources.concurrent_trials
-    study.console.print("Starting Ray")
     with connected(
         workers=1,
         cpus_per_worker=cpus,
         gpus_per_worker=gpus,
         concurrent_trials=None,
         autoscaled_to=None if trials is None else trials * resources.workers,
+        tell=study.console.print,
     ) as concurrent:
         yield Slots(min(concurrent, most), cpus, gpus)
 
@@ -259,7 +260,7 @@ def chosen_members(
     among: Mapping[str, Collection[str]] | None = None,
     refit: bool = False,
 ) -> Predictors:
-    """The checkpoints of the ensemble's members, except members whose vote has no weight.
+    """The checkpoints of the ensemble's members, except members whose vote has no weight; guests are left out.
 
     Args:
         only: a study and the keys of its trials, which alone are taken if they are members, of whatever weight.
@@ -274,20 +275,26 @@ def chosen_members(
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import refit_weights, weights_of
+    from tutti.outputs.election.estimates import Estimates
     from tutti.outputs.election.members import elect
     from tutti.training.machine.precision import ruled_out
 
-    bank, rule = electorate_of(studies, members=recipe.members, only=among), rule_of(recipe)
-    first = next(iter(studies.values()))
-    election = elect(
-        study=first.config.study,
-        bank=bank,
-        tasks=first.prepared.tasks,
-        validation=first.prepared.validation_rows(),
-        needed={},
-        rule=rule,
-        wanted={task.name},
-    )
+    rule, first = rule_of(recipe), next(iter(studies.values()))
+
+    def election_of(members: Members) -> tuple[Electorate, Election]:
+        candidates = electorate_of(studies, members=members, only=among)
+        return candidates, elect(
+            study=first.config.study,
+            bank=candidates,
+            tasks=first.prepared.tasks,
+            validation=first.prepared.validation_rows(),
+            needed={},
+            rule=rule,
+            wanted={task.name},
+            estimates=Estimates(first.folder.estimates),
+        )
+
+    bank, election = election_of(recipe.members) if only else of_trials_alone(first.console, recipe, election_of)
     elected = election.tasks[task.name]
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []

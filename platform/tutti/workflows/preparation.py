@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from tutti.data.prepared import Prepared
 
 _MENTIONED_SHARE = 0.01  # of a task's rows that reach max_length
-_LONGER = {  # what becomes of them, by long_texts
-    "truncate": "are cut",
+_LONGER = {  # what becomes of them, by truncation
+    "longest_first": "are cut",
     "only_first": "have their first text cut",
+    "only_second": "have their second text cut",
     "tail": "keep their last tokens",
     "head_tail": "keep their first and last tokens",
     "windows": "are read in windows",
@@ -79,7 +80,7 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
     console.print("Encoding the texts")
     for backbone, alone in by_backbone(study).items():
         limits, shares = encode_study(alone, folder, prepared, abilities[backbone])
-        becomes = " or ".join(dict.fromkeys(_LONGER[limit.long_texts] for limit in limits))
+        becomes = " or ".join(dict.fromkeys(_LONGER[limit.truncation] for limit in limits))
         of = f" of {Path(backbone).name}" if len(abilities) > 1 else ""
         for name, share in shares.items():
             if share >= _MENTIONED_SHARE:

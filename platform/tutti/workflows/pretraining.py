@@ -134,12 +134,12 @@ def _run(run: PretrainingRun, backbone: str, texts: TextFiles | Sequence[Encoded
     if isinstance(texts, TextFiles):
         encode_texts(texts, backbone=backbone, out=run.out, settings=run.settings)
     resources = resources_of(run)
-    console.print("Starting Ray")
     with connected(
         workers=resources.workers,
         cpus_per_worker=resources.cpus_per_worker,
         gpus_per_worker=resources.gpus_per_worker,
         concurrent_trials=None,
+        tell=console.print,
     ):
         return pretrain_on_workers(arguments, resources=resources, told=told)
 

@@ -16,11 +16,13 @@ from tutti.files import write_whole
 from tutti.records import TrialState
 from tutti.workflows import stores
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of
+from tutti.workflows.electorate import chosen_recipe, electorate_of, of_trials_alone
 from tutti.workflows.vote import Vote, formats_of, recipe_keys, rule_of, test_ids
 
 if TYPE_CHECKING:
     from tutti.bank.bank import Bank
+    from tutti.bank.electorate import Electorate
+    from tutti.config.recipe import Members
     from tutti.orchestration.after.refit import Refit
     from tutti.outputs.election.members import Election
     from tutti.tasks.predictions import Predictions
@@ -51,6 +53,7 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
     """
     from tutti.bank.electorate import WithParts
     from tutti.outputs.election.ensemble import vote
+    from tutti.outputs.election.estimates import Estimates
     from tutti.outputs.election.members import elect
 
     study = study.stored
@@ -59,15 +62,20 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
     if chosen.members.studies:
         got, remedy = f"also {', '.join(chosen.members.studies)}", "take members.studies out of the recipe"
         raise StudyError(Fault(f"the recipe {name}", "let one study's trials vote, to train them again", got, remedy))
-    ballot = electorate_of({study.name: study}, members=chosen.members)
-    election = elect(
-        study=study.name,
-        bank=ballot,
-        tasks=prepared.tasks,
-        validation=prepared.validation_rows(),
-        needed={},
-        rule=rule_of(chosen),
-    )
+
+    def election_of(members: Members) -> tuple[Electorate, Election]:
+        candidates = electorate_of({study.name: study}, members=members)
+        return candidates, elect(
+            study=study.name,
+            bank=candidates,
+            tasks=prepared.tasks,
+            validation=prepared.validation_rows(),
+            needed={},
+            rule=rule_of(chosen),
+            estimates=Estimates(study.folder.estimates),
+        )
+
+    ballot, election = of_trials_alone(study.console, chosen, election_of)
     place = study.folder.refits / name
     mirror.pull(place)
     jobs = _jobs(study, election, seeds=seeds)
@@ -117,9 +125,6 @@ def _jobs(study: StudyBase, election: Election, *, seeds: int) -> list[Refit]:
     with closing(stores.load_store(study.config, folder)) as store:
         records = {record.key: record for record in store.records()}
     voting = {each.key for elected in election.tasks.values() for each in elected.members if each.weight}
-    if guests := sorted(voting - records.keys()):
-        remedy = "set `members: {guests: false}` in the recipe"
-        raise StudyError(Fault("the recipe", "let trials alone vote, to train them again", ", ".join(guests), remedy))
     jobs = []
     for checkpoint in sorted(election.checkpoints, key=lambda each: each.number):
         if checkpoint.key not in voting:

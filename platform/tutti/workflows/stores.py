@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tutti.search.warm_start import OlderStudy
     from tutti.tracking.artifacts import StudyRun
     from tutti.tracking.protocol import Tracker
+    from tutti.tracking.queued import QueuedTracker
 
 
 def read_study_file(
@@ -297,7 +298,7 @@ def quiet_mlflow() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 
-def open_tracker(study: StudyConfig, folder: StudyFolder) -> Tracker:
+def open_tracker(study: StudyConfig, folder: StudyFolder) -> QueuedTracker:
     """Opens MLflow behind a durable queue, so that no trial waits for it or fails because of it."""
     quiet_mlflow()
     from tutti.tracking.mlflow_tracker import MlflowTracker

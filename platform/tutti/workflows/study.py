@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from tutti import mirror
 from tutti.config.address import without_password
@@ -36,9 +36,12 @@ from tutti.workflows.round import run_rounds
 from tutti.workflows.scores import add_public_score as _add_public_score
 from tutti.workflows.scores import leaderboard as _leaderboard
 from tutti.workflows.second import second as _second
-from tutti.workflows.submit import Job, submit
+from tutti.workflows.submit import Job, ray_job, submit
 from tutti.workflows.tune import Tuned, budget, parse_trials, run
 from tutti.workflows.vote import ensemble as _ensemble
+
+if TYPE_CHECKING:
+    from tutti.cluster.kubernetes import RayJob
 
 P, R, S = ParamSpec("P"), TypeVar("R"), TypeVar("S", bound=StudyBase)
 Overrides = Mapping[str, Any] | Sequence[str]
@@ -154,6 +157,36 @@ class Study(StudyBase):
         Example:
             >>> tutti.Study("study.yaml", shared=True).submit(address="http://head:8265").follow()
         """
+        again = command or f"tutti submit STUDY.yaml --address {shlex.quote(address)}"
+        study, options, submitted = self._job(trials, resume=resume, again=again)
+        return submit(study, address=address, options=options, submitted=submitted)
+
+    def ray_job(
+        self,
+        *,
+        image: str = "tutti:latest",
+        trials: int | str | None = None,
+        resume: bool = False,
+        command: str | None = None,
+    ) -> RayJob:
+        """The study as a RayJob of Kubernetes, with the files that it names; ``.apply()`` creates it by kubectl.
+
+        Args:
+            image: with Tutti, which every pod runs.
+            trials, resume, command: as in ``submit``.
+
+        Raises:
+            StudyError: if ``storage.path`` or ``resources.concurrent_trials`` is not set, or the files are too large.
+
+        Example:
+            >>> tutti.Study("study.yaml", shared=True).ray_job(image="registry/tutti:1").apply()
+        """
+        again = command or "tutti submit STUDY.yaml --kubernetes"
+        study, options, submitted = self._job(trials, resume=resume, again=again)
+        return ray_job(study, image=image, options=options, submitted=submitted)
+
+    def _job(self, trials: int | str | None, *, resume: bool, again: str) -> tuple[StudyBase, list[str], str]:
+        """The study that a job runs, further options of its ``tutti tune``, and how it was submitted."""
         settings, options = self._overrides, ["--resume"] if resume else []
         if trials is not None:
             count, is_more = parse_trials(trials)
@@ -162,9 +195,11 @@ class Study(StudyBase):
             else:
                 settings = [*settings, f"search.trials={count}"]
         config, folder = stores.read_study_file(self._source, overrides=settings, shared=True)
-        again = command or f"tutti submit STUDY.yaml --address {shlex.quote(address)}"
-        submitted = json.dumps((again, overrides_without_passwords(settings)))
-        return submit(StudyBase(config, folder), address=address, options=options, submitted=submitted)
+        return (
+            StudyBase(config, folder, console=self.console),
+            options,
+            json.dumps((again, overrides_without_passwords(settings))),
+        )
 
     is_running = property(_trials.is_running)
     records = _trials.records

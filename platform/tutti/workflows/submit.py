@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.pretraining import PretrainingConfig, load_pretraining
+from tutti.workflows import stores
 from tutti.workflows.base import StudyBase
 
 if TYPE_CHECKING:
     from tutti.cluster.jobs import JobRecord
+    from tutti.cluster.kubernetes import RayJob
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,20 @@ def submit_pretraining(
 
 def submit(study: StudyBase, *, address: str, options: Sequence[str], submitted: str) -> Job:
     """Ships the study to the cluster and starts ``tutti tune`` there; arguments are those of ``submit_study``."""
+    from tutti.cluster.about import about_cluster
     from tutti.cluster.submit import submit_study
 
+    for line in about_cluster(address, study.config.resources):
+        study.console.print(line)
     job = submit_study(study.config, address=address, options=[*options], submitted=submitted)
     return Job(job, address, study.folder)
+
+
+def ray_job(study: StudyBase, *, image: str, options: Sequence[str], submitted: str) -> RayJob:
+    """The study as a RayJob of Kubernetes; arguments are those of ``cluster.kubernetes.ray_job``."""
+    from tutti.cluster.kubernetes import ray_job as make
+
+    return make(stores.without_passwords(study.config), image=image, options=[*options], submitted=submitted)
 
 
 def jobs(*, address: str = "http://127.0.0.1:8265") -> list[JobRecord]:

@@ -123,13 +123,13 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
         if is_over:  # nothing to run; delivering queued reports to the tracker needs no Ray
             outcome = _run_trials(opened, concurrent=0)
         else:
-            console.print("Starting Ray")
             # Connect before the stores are opened, so that a study that does not fit the cluster does not begin.
             with connected(
                 workers=resources.workers,
                 cpus_per_worker=resources.cpus_per_worker,
                 gpus_per_worker=resources.gpus_per_worker,
                 concurrent_trials=resources.concurrent_trials,
+                tell=console.print,
             ) as concurrent:
                 if not resources.gpus_per_worker and (gpus := gpus_of_cluster()):
                     console.print(f"Training on CPUs; to use the {counted(gpus, 'GPU')}, set resources.gpus_per_worker")
@@ -261,6 +261,7 @@ def run_trials(
                 notify=lambda text: shown.print(text),
                 picture=picture,
                 train=train,
+                backlogs={"tracker": tracker.pending},
             )
         best = best_trial(outcome.trials)
         tracker.end_study(

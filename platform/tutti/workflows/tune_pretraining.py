@@ -209,13 +209,13 @@ def _run_trials(
         "files": [folder.path / _DEFINITION],
         "columns": tracking_metadata.study_columns(study),
     }
-    console.print("Starting Ray")
     resources = study.resources
     with connected(
         workers=resources.workers,
         cpus_per_worker=resources.cpus_per_worker,
         gpus_per_worker=resources.gpus_per_worker,
         concurrent_trials=resources.concurrent_trials,
+        tell=console.print,
     ) as concurrent:
         outcome = run_trials(
             study,

@@ -103,7 +103,7 @@ def guess(files: HandedOut, *, metric: str | None = None) -> Guess:
 
 def _encoding(files: HandedOut) -> str | None:
     """The encoding of the task's text files that are not UTF-8."""
-    given = [files.train, files.validation, files.unlabeled, files.sample, *files.tests.values()]
+    given = [files.train, files.unlabeled, files.sample, *files.validations.values(), *files.tests.values()]
     names = [str(file) for file in given if file and suffix_of(file) not in (".parquet", ".xlsx")]
     found = [encoding for name in names if (encoding := encoding_of(name))]
     declare_encoding(names, found[0] if found else None)
@@ -200,13 +200,15 @@ def _targets(train: Columns, test: Columns | None, sample: Columns, ids: Sequenc
 
 
 def _of_several(targets: Sequence[str], train: Columns, sample: Columns) -> Labels:
-    """Several columns of labels: 0 and 1 each, or numbers."""
+    """Several columns of labels: 0 and 1 each, with one 1 in a row or any number of them, or numbers."""
     listed = [*targets]
     if all(are_truths(train[name]) for name in targets):
         one = all(sum(float(cell) for cell in row) == 1 for row in zip(*(train[name] for name in targets), strict=True))
-        why = "one of them in each row" if one else "any of them in a row, 0 or 1 each"
         fractions = any(not are_truths(sample[name]) for name in targets if name in sample)
-        metrics = ("log_loss",) if one else ("roc_auc",) if fractions else ("macro_f1",)
+        if one:
+            return Labels({"label": listed}, {}, {"columns": "label: 1 in the column of a row's class"}, ("log_loss",))
+        metrics = ("roc_auc",) if fractions else ("macro_f1",)
+        why = "any of them in a row, 0 or 1 each"
         return Labels({"labels": listed}, {}, {"columns": f"labels: {why}"}, metrics)
     return Labels({"values": listed}, {}, {"columns": "values: a number each"}, ("mcrmse",))
 

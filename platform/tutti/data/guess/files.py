@@ -30,7 +30,10 @@ _ROLES: dict[Role, set[str]] = {
     "train": {"train", "training", "labeled", "labelled"},
 }
 """By role, the words that names of its files have; the first role that fits counts: sample_test is a sample."""
-_SETS = re.compile(r"[a-d]|round\d+|[12]|matched|mismatched|mm?")  # after "test": the name of one of several sets
+_SETS = re.compile(
+    r"[a-d]|round\d+|[12]|matched|mismatched|mm?"
+)  # beside "test" or "dev": the name of one of several sets
+_GLUE = {"matched": "m", "mismatched": "mm"}  # as its submissions name them
 _PASSED = {"labels", "solution", "readme", "license", "description"}  # of files that are no rows
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\x00-\x7f]+")
 
@@ -41,13 +44,13 @@ class HandedOut:
 
     Attributes:
         name: of the task.
-        tests: by name of the set, empty for the only one.
+        validations, tests: by name of the set.
         others: files that are none of these.
     """
 
     name: str
     train: Path | None = None
-    validation: Path | None = None
+    validations: dict[str, Path] = field(default_factory=dict)
     tests: dict[str, Path] = field(default_factory=dict)
     unlabeled: Path | None = None
     sample: Path | None = None
@@ -147,8 +150,8 @@ def _inside(name: str, members: Sequence[zipfile.ZipInfo]) -> str:
 def _tasks(folder: Path, files: Sequence[Path]) -> Iterator[HandedOut]:
     by_name: dict[str, list[tuple[Role | None, str, Path]]] = defaultdict(list)
     for file in files:
-        role, test_set, rest = _role(file)
-        by_name[rest.casefold()].append((role, test_set, file))
+        role, own_set, rest = _role(file)
+        by_name[rest.casefold()].append((role, own_set, file))
     whole = folder.absolute().name
     if sum(any(role == "train" for role, *_ in own) for own in by_name.values()) < 2:  # of one task, however named
         by_name = {"": [each for own in by_name.values() for each in own]}
@@ -163,26 +166,25 @@ def _tasks(folder: Path, files: Sequence[Path]) -> Iterator[HandedOut]:
 
 def _task(name: str, files: Sequence[tuple[Role | None, str, Path]]) -> HandedOut:
     task = HandedOut(name)
-    for role, test_set, file in files:
+    for role, own_set, file in files:
         if role == "train" and task.train is None:
             task.train = file
-        elif role == "validation" and task.validation is None:
-            task.validation = file
-        elif role == "test":
-            task.tests[test_set or str(len(task.tests) + 1)] = file
+        elif role in ("validation", "test"):
+            sets = task.tests if role == "test" else task.validations
+            sets[own_set or str(len(sets) + 1)] = file
         elif role == "unlabeled" and task.unlabeled is None:
             task.unlabeled = file
         elif role == "sample" and task.sample is None:
             task.sample = file
         else:
             task.others.append(file)
-    if task.train is None and (task.validation or len(task.others) == 1):  # labelled rows under another name
-        task.train, task.validation = task.validation or task.others.pop(), None
+    if task.train is None and len(own := [*task.validations.values(), *task.others]) == 1:
+        (task.train,), task.validations, task.others = own, {}, []  # labelled rows under another name
     return task
 
 
 def _role(file: Path) -> tuple[Role | None, str, str]:
-    """What a file is, by its name; the name of its set of test rows; and what else the name says."""
+    """What a file is, by its name; the name of its set of rows to test or validate; and what else the name says."""
     words = _words(file)
     plain = [word.casefold() for word in words]
     if {*plain} & _PASSED:
@@ -190,13 +192,13 @@ def _role(file: Path) -> tuple[Role | None, str, str]:
     for role, of_role in _ROLES.items():
         if {*plain} & of_role:
             rest = [word for word, low in zip(words, plain, strict=True) if low not in of_role]
-            test_set = ""
+            own_set = ""
             if role == "sample":
                 rest = [word for word in rest if word.casefold() not in set().union(*_ROLES.values())]
-            if role == "test":
-                test_set = "".join(word for word in rest if _SETS.fullmatch(word.casefold()))
+            if role in ("test", "validation"):
+                own_set = "".join(_GLUE.get(word, word) for word in rest if _SETS.fullmatch(word.casefold()))
                 rest = [word for word in rest if not _SETS.fullmatch(word.casefold())]
-            return role, test_set, "_".join(rest)
+            return role, own_set, "_".join(rest)
     if plain and _SETS.fullmatch(plain[-1]) and len(plain) > 1:  # OCNLI_a.csv: test rows of the first round
         return "test", plain[-1], "_".join(words[:-1])
     return None, "", "_".join(words)

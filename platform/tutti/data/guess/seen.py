@@ -67,6 +67,7 @@ def _seen(prepared: Prepared, task: Task) -> Seen:
     own = "validation" in prepared.origins[task.name]
     labelled = parts["train"] if own else concat([parts["train"], parts["validation"]], ignore_index=True)
     rows = {"train": len(labelled), **({"validation": len(parts["validation"])} if own else {})}
+    rows |= {part: len(frame) for part, frame in parts.items() if part.startswith("report-")}
     tests = {part: frame for part, frame in parts.items() if part.startswith("test")}
     rows |= {part: len(frame) for part, frame in tests.items()}
     rows |= {part: len(parts[part]) for part in ("unlabeled",) if part in parts}

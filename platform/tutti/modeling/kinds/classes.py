@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, one_hot
 
 from tutti.modeling.kinds.balanced import balanced_classes
-from tutti.modeling.kinds.protocol import LossOptions
+from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 
 
-class ClassesHead:
+class ClassesHead(HeadKind):
     """Logits of a softmax; the loss is the cross-entropy."""
-
-    axes: ClassVar[int] = 2
-    standardized: ClassVar[bool] = False
-    of_inputs: ClassVar[bool] = False
-    uncertainty: ClassVar[float] = 1.0
-
-    def width(self, outputs: int) -> int:
-        return outputs
 
     def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         return head.softmax(dim=1)

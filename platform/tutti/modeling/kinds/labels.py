@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tutti.modeling.kinds.protocol import LossOptions
+from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 
 
-class LabelsHead:
+class LabelsHead(HeadKind):
     """Logits of a sigmoid; the loss of a row is the mean over its known labels of the binary cross-entropy."""
-
-    axes: ClassVar[int] = 2
-    standardized: ClassVar[bool] = False
-    of_inputs: ClassVar[bool] = False
-    uncertainty: ClassVar[float] = 1.0
-
-    def width(self, outputs: int) -> int:
-        return outputs
 
     def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         return head.sigmoid()

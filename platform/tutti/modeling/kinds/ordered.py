@@ -10,18 +10,16 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, one_hot
 
 from tutti.modeling.kinds.balanced import balanced_classes
-from tutti.modeling.kinds.protocol import LossOptions
+from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 
 _WIDTH = 0.5
 """Standard deviation, in classes, of the probabilities around a value: the class nearest to it has four fifths."""
 
 
-class OrderedValueHead:
+class OrderedValueHead(HeadKind):
     """One value: the index of the class, learnt by its squared error. Probabilities fall with the distance to it."""
 
-    axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = True
-    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 0.5
 
     def width(self, outputs: int) -> int:
@@ -45,15 +43,10 @@ class OrderedValueHead:
         return ((first - second) / scale).square().mean(dim=1)
 
 
-class CornHead:
+class CornHead(HeadKind):
     """CORN (Shi, Cao, Raschka 2021, arXiv 2111.08851): for each class but the lowest, whether a row that is at least of
     the class below is of this one or a higher one. Products of these probabilities never rise with the class.
     """
-
-    axes: ClassVar[int] = 2
-    standardized: ClassVar[bool] = False
-    of_inputs: ClassVar[bool] = False
-    uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         return outputs - 1

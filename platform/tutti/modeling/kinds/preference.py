@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, relu
 
 from tutti.modeling.kinds.choice import ABSENT
-from tutti.modeling.kinds.protocol import LossOptions
+from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 
 
-class PreferenceHead:
+class PreferenceHead(HeadKind):
     """Values whose difference is the log-odds that the first text is better (Bradley and Terry 1952); the loss of a
     pair is its cross-entropy, as of reward models (Ouyang et al. 2022, arXiv 2203.02155).
     """
 
-    axes: ClassVar[int] = 2
-    standardized: ClassVar[bool] = False
     of_inputs: ClassVar[bool] = True
-    uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         return 1
@@ -36,9 +32,6 @@ class PreferenceHead:
         half = options.smoothing / 2
         likely, unlikely = logsigmoid(difference), logsigmoid(-difference)
         return -((1 - half) * likely * unlikely.exp().clamp(min=1e-8) ** options.focal_gamma + half * unlikely)
-
-    def balanced(self, labels: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return weights, labels
 
     def divergences(self, first: Tensor, second: Tensor, *, scale: Tensor) -> Tensor:
         """The mean of both Kullback-Leibler divergences."""

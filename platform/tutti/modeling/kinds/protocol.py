@@ -34,14 +34,14 @@ class HeadKind(Protocol):
         uncertainty: factor of the loss in learned uncertainty (Kendall, Gal, Cipolla 2018, arXiv 1705.07115).
     """
 
-    axes: ClassVar[int]
-    standardized: ClassVar[bool]
-    of_inputs: ClassVar[bool]
-    uncertainty: ClassVar[float]
+    axes: ClassVar[int] = 2
+    standardized: ClassVar[bool] = False
+    of_inputs: ClassVar[bool] = False
+    uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         """Number of values that the head gives for each row of a task with so many outputs."""
-        ...
+        return outputs
 
     def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         """``(rows, width)`` of the head to the task's ``(rows, outputs)`` float32 predictions.
@@ -68,7 +68,7 @@ class HeadKind(Protocol):
             labels: as ``losses`` takes them.
             weights: ``(rows,)`` float32.
         """
-        ...
+        return weights, labels
 
     def divergences(self, first: Tensor, second: Tensor, *, scale: Tensor) -> Tensor:
         """``(rows,)``: how far two passes of the head over the same rows are apart, for R-Drop."""

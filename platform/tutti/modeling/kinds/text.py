@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-import numpy as np
 import torch
 from torch import Tensor
 
-from tutti.modeling.kinds.protocol import LossOptions
+from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 
 WIDTH = 3
 """Of a row: the negative log-likelihood of its target, its number of tokens, and their loss under even labels."""
 
 
-class TextHead:
+class TextHead(HeadKind):
     """Sums over the target's tokens, see ``WIDTH``; the loss of a row is the mean over its tokens."""
-
-    axes: ClassVar[int] = 2
-    standardized: ClassVar[bool] = False
-    of_inputs: ClassVar[bool] = False
-    uncertainty: ClassVar[float] = 1.0
 
     def width(self, outputs: int) -> int:
         return WIDTH
@@ -32,9 +24,6 @@ class TextHead:
     def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:
         likely, tokens, even = head.unbind(dim=1)
         return ((1 - options.smoothing) * likely + options.smoothing * even) / tokens.clamp(min=1)
-
-    def balanced(self, labels: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return weights, labels
 
     def divergences(self, first: Tensor, second: Tensor, *, scale: Tensor) -> Tensor:
         """Zeros: R-Drop would need the distributions of all tokens."""

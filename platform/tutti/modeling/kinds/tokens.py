@@ -10,22 +10,16 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div
 
 from tutti.modeling.crf import marginals, negative_log_likelihood
-from tutti.modeling.kinds.protocol import LossOptions
+from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 
 
-class TokensHead:
+class TokensHead(HeadKind):
     """Logits ``(rows, units, tags)``, 0 for units that a row does not have; the loss is the mean cross-entropy.
 
     Rows are weighted by their number of units, so that all units count the same: see ``EncodedPart.weights``.
     """
 
     axes: ClassVar[int] = 3
-    standardized: ClassVar[bool] = False
-    of_inputs: ClassVar[bool] = False
-    uncertainty: ClassVar[float] = 1.0
-
-    def width(self, outputs: int) -> int:
-        return outputs
 
     def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         return head.softmax(dim=-1).masked_fill(~_present(head), float("nan"))

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 from torch import Tensor
 
-from tutti.modeling.kinds.protocol import LossOptions
+from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 
 
-class ValuesHead:
+class ValuesHead(HeadKind):
     """Values; the loss of a row is the mean over its known labels of the squared error in units of ``scale``."""
 
-    axes: ClassVar[int] = 2
     standardized: ClassVar[bool] = True
-    of_inputs: ClassVar[bool] = False
     uncertainty: ClassVar[float] = 0.5
-
-    def width(self, outputs: int) -> int:
-        return outputs
 
     def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
         return head
@@ -30,9 +24,6 @@ class ValuesHead:
         known = ~labels.isnan()
         errors = ((head - labels.nan_to_num()) / scale).square() * known
         return errors.sum(dim=1) / known.sum(dim=1).clamp(min=1)
-
-    def balanced(self, labels: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return weights, labels
 
     def divergences(self, first: Tensor, second: Tensor, *, scale: Tensor) -> Tensor:
         return ((first - second) / scale).square().mean(dim=1)

@@ -13,8 +13,7 @@ from tutti.errors import Fault, StudyError
 from tutti.tasks.task import Task
 
 _MISSING_WEIGHTS_REMEDY = (
-    "name a recipe whose members have theirs (a smaller `members: {top: }` takes the best, `members: {guests: false}` "
-    "leaves out guests, which have none), or train it again"
+    "name a recipe whose members have theirs (a smaller `members: {top: }` takes the best), or train it again"
 )
 REFIT_PLAN = "plan.json"
 _SHOWN = 10  # classes in a message

@@ -11,7 +11,7 @@ from tutti.config.conditions import written
 from tutti.config.possible import possible_values, stages_of
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
-from tutti.errors import ConfigError, Fault, TrialError
+from tutti.errors import BackboneError, ConfigError, Fault, TrialError
 from tutti.tasks.kinds.registry import KINDS
 
 _PROBE = "a b c d"  # a text that a backbone is tried on
@@ -127,7 +127,9 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
     }
     for key, pooling in possible_values(study, "pooling"):
         is_met, why = requirements.get(pooling, (True, ""))
-        if pooling == "cls" and abilities.decoder:
+        if pooling == "pooler":
+            faults += _pooler_faults(study.backbone, key)
+        elif pooling == "cls" and abilities.decoder:
             rule = f"not be cls with the decoder {study.backbone}, whose first token sees no other"
             faults.append(Fault(key, rule, "cls", "use last"))
         elif not is_met:
@@ -147,6 +149,16 @@ def check_backbone(study: StudyConfig, abilities: Abilities, *, begun: bool) -> 
         faults += _unsupported(study, abilities)
     if faults:
         raise ConfigError(*faults)
+
+
+def _pooler_faults(backbone: str, key: str) -> Iterator[Fault]:
+    from tutti.modeling.model import load_encoder
+
+    try:
+        load_encoder(backbone, pooler=True)
+    except BackboneError as error:
+        (fault,) = error.faults
+        yield Fault(key, f"not be pooler with the backbone {backbone}", fault.got, fault.remedy)
 
 
 def _text_faults(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:

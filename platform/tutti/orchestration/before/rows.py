@@ -63,7 +63,7 @@ def encode_study(
     from tutti.data.encode import load_parts
     from tutti.data.known_tokens import check_known
 
-    limits = sorted(possible_limits(study), key=lambda limit: (limit.max_length, limit.long_texts, limit.stride))
+    limits = sorted(possible_limits(study), key=lambda limit: (limit.max_length, limit.truncation, limit.stride))
     for limit in limits:
         tasks = load_parts(prepared, tokenizer=study.backbone, limit=limit, cache=folder.encoded)
     apart = all(pooling == "bi_encoder" for _, pooling in possible_values(study, "pooling"))

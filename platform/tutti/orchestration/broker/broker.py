@@ -52,7 +52,10 @@ class Broker:
         self._posted_notices: set[str] = set()
         self._halt_fault: Fault | None = None
         self._blind_nodes: dict[str, str] = {}  # address by id
-        self._changed = asyncio.Condition()
+        self._lock = asyncio.Lock()
+        # Who waits is woken by what concerns it alone: of hundreds of trials in progress, each report would wake all.
+        self._queued = asyncio.Condition(self._lock)  # the queue or the pools have changed
+        self._changed: dict[str, asyncio.Condition] = {}  # by trial
 
     @property
     def _is_over(self) -> bool:
@@ -65,13 +68,14 @@ class Broker:
         Returns:
             The ticket, and the index of the first report to request: that of the first that is not decided on.
         """
-        async with self._changed:
+        async with self._lock:
             key = config["key"]
             trial = self._trials.get(key)
             if trial is None or trial.state is TrialState.INTERRUPTED:
                 trial = self._trials[key] = trial.restarted() if trial else BrokerTrial(config)
+                self._changed.setdefault(key, asyncio.Condition(self._lock))
                 self._queue.append(key)
-                self._changed.notify_all()
+                self._queued.notify_all()
             trial.ticket += 1
             return trial.ticket, trial.decided_count
 
@@ -82,14 +86,14 @@ class Broker:
         Returns:
             An empty report if the trial was stopped, or the study is over.
         """
-        async with self._changed:
+        async with self._lock:
             trial = self._trials[key]
             for decided_index in range(trial.decided_count, report_index):
                 trial.reports[decided_index] = {}
             trial.decided_count = max(trial.decided_count, report_index)
             self._release_population()
-            self._changed.notify_all()
-            await self._changed.wait_for(
+            self._changed[key].notify_all()
+            await self._changed[key].wait_for(
                 lambda: len(trial.reports) > report_index or trial.state.is_over or self._closed
             )
             return trial.reports[report_index] if len(trial.reports) > report_index else {}
@@ -100,7 +104,7 @@ class Broker:
         Args:
             ticket: of the submission to stop; by default of the latest.
         """
-        async with self._changed:
+        async with self._lock:
             trial = self._trials.get(key)
             if trial is None:
                 self._stopped_before_submission.add(key)
@@ -112,7 +116,7 @@ class Broker:
                 self._at_exchange.pop(key, None)
                 self._release_population()
                 self._exchange_if_all_waiting()
-                self._changed.notify_all()
+                self._changed[key].notify_all()
 
     async def take(self, pool: str, patience: float = PATIENCE) -> tuple[TrialConfig, int] | tuple[()] | None:
         """Assigns the next queued trial to a pool.
@@ -123,14 +127,14 @@ class Broker:
             The config and the attempt, which identifies the pool's later calls. ``()`` if no trial was queued in time,
             or if the pool's workers were replaced meanwhile. None if the study is over.
         """
-        async with self._changed:
+        async with self._lock:
             self._lose_pool(pool, Failure("the workers died and were replaced"))
             generation = self._worker_generations[pool]
 
             def is_replaced() -> bool:
                 return self._worker_generations[pool] != generation
 
-            await self._wait_until(lambda: self._is_over or bool(self._queue) or is_replaced(), patience)
+            await self._wait_until(self._queued, lambda: self._is_over or bool(self._queue) or is_replaced(), patience)
             if self._is_over:
                 return None
             if is_replaced() or not self._queue:
@@ -153,7 +157,7 @@ class Broker:
         Returns:
             The report count to pass to ``await_decision``; none if the workers have to leave the trial.
         """
-        async with self._changed:
+        async with self._lock:
             trial = self._trials[key]
             if self._is_over or trial.state.is_over or trial.attempt != attempt:
                 return None
@@ -166,7 +170,7 @@ class Broker:
             if had_evaluation or not report.get("repeated"):
                 self._pause_for_exchange(trial, report)
             self._exchange_if_all_waiting()
-            self._changed.notify_all()
+            self._changed[key].notify_all()
             return report_count
 
     async def await_decision(
@@ -177,7 +181,7 @@ class Broker:
         They leave a trial that waits for an exchange, but only once Tune has decided: they would train further trials
         that Tune, after a Ctrl-C, no longer asks for.
         """
-        async with self._changed:
+        async with self._lock:
             trial = self._trials[key]
 
             def is_cancelled() -> bool:
@@ -187,7 +191,8 @@ class Broker:
                 is_waiting = trial.state is TrialState.WAITING and not self._is_over
                 return trial.decided_count >= report_count or (is_cancelled() and not is_waiting)
 
-            return not is_cancelled() if await self._wait_until(is_answered, patience) else None
+            is_answered_in_time = await self._wait_until(self._changed[key], is_answered, patience)
+            return not is_cancelled() if is_answered_in_time else None
 
     async def report_loss(self, pool: str, failure: Failure) -> bool:
         """Reassigns the trial of a pool whose workers died, or fails it after too many losses.
@@ -199,7 +204,7 @@ class Broker:
         Returns:
             Whether the pool has begun a trial since its last loss.
         """
-        async with self._changed:
+        async with self._lock:
             self._lose_pool(pool, failure)
             began_trial = pool in self._began_trial
             self._began_trial.discard(pool)
@@ -207,17 +212,17 @@ class Broker:
 
     async def wait_for_trial(self, patience: float = PATIENCE) -> bool:
         """Whether a trial is queued. Waits until one is, or the study is over."""
-        async with self._changed:
-            await self._wait_until(lambda: self._is_over or bool(self._queue), patience)
+        async with self._lock:
+            await self._wait_until(self._queued, lambda: self._is_over or bool(self._queue), patience)
             return bool(self._queue) and not self._is_over
 
     async def post_notice(self, text: str) -> None:
         """Shows users why the next trial is still queued, each text once. Does nothing while no trial is queued."""
-        async with self._changed:
+        async with self._lock:
             if self._queue and text not in self._posted_notices:
                 self._posted_notices.add(text)
                 self._trials[self._queue[0]].reports.append({"notice": text})
-                self._changed.notify_all()
+                self._changed[self._queue[0]].notify_all()
 
     async def register_placement_group(self, pool: str, placement_group: PlacementGroup) -> None:
         """Stores the placement group of a pool's workers, which outlives the host if that is killed."""
@@ -235,15 +240,19 @@ class Broker:
         """The addresses of the nodes to avoid, by their ids."""
         return self._blind_nodes
 
+    async def count_by_state(self) -> dict[TrialState, int]:
+        """How many of this run's trials are in each state."""
+        return Counter(trial.state for trial in self._trials.values())
+
     async def is_over(self) -> bool:
         """Whether the study is closed or halted."""
         return self._is_over
 
     async def halt(self, fault: Fault) -> None:
         """Ends all pools because the storage fails. Trials get no last report, so a resumed study continues them."""
-        async with self._changed:
+        async with self._lock:
             self._halt_fault = self._halt_fault or fault
-            self._changed.notify_all()
+            self._wake_all()
 
     async def halt_fault(self) -> Fault | None:
         """The first fault that the study was halted for, if any."""
@@ -251,9 +260,9 @@ class Broker:
 
     async def close(self) -> bool:
         """Ends all pools; whether all of them were idle."""
-        async with self._changed:
+        async with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._wake_all()
             return all(trial.state.is_over or trial.pool is None for trial in self._trials.values())
 
     def _lose_pool(self, pool: str, failure: Failure) -> None:
@@ -264,8 +273,9 @@ class Broker:
             if trial.state is TrialState.ASSIGNED or self._goes_on(trial, failure):
                 trial.become(TrialState.QUEUED)
                 self._queue.appendleft(trial.config["key"])
+            self._changed[trial.config["key"]].notify_all()
         self._exchange_if_all_waiting()
-        self._changed.notify_all()
+        self._queued.notify_all()
 
     def _goes_on(self, trial: BrokerTrial, failure: Failure) -> bool:
         """Whether a trial whose pool was lost needs another one; if not, it has failed."""
@@ -295,13 +305,10 @@ class Broker:
 
     def _exchange_if_all_waiting(self) -> None:
         """Exchanges states once every live trial waits, among those with the fewest epochs."""
+        if self._population is None or self._at_exchange:
+            return
         live = {key: trial for key, trial in self._trials.items() if not trial.state.is_over}
-        if (
-            self._population is None
-            or self._at_exchange
-            or not live
-            or len(self._trials.keys() | self._stopped_before_submission) < self._population.size
-        ):
+        if not live or len(self._trials.keys() | self._stopped_before_submission) < self._population.size:
             return
         if any(trial.state is not TrialState.WAITING for trial in live.values()):
             return
@@ -315,6 +322,7 @@ class Broker:
                 alike[key].exchange(asdict(exchange), exchange.parameters)
         self._at_exchange = {key: len(trial.reports) for key, trial in members.items()}
         self._release_population()
+        self._wake_all()
 
     def _release_population(self) -> None:
         """Queues the trials of an exchange again, once Tune's driver has their reports and copied every state."""
@@ -323,12 +331,18 @@ class Broker:
         for key in self._at_exchange:
             self._trials[key].become(TrialState.QUEUED)
             self._queue.append(key)
-        self._at_exchange = {}
+        if self._at_exchange:
+            self._at_exchange = {}
+            self._wake_all()
 
-    async def _wait_until(self, condition: Callable[[], bool], patience: float) -> bool:
+    def _wake_all(self) -> None:
+        for changed in (self._queued, *self._changed.values()):
+            changed.notify_all()
+
+    async def _wait_until(self, changed: asyncio.Condition, condition: Callable[[], bool], patience: float) -> bool:
         """Waits until the condition holds; false after ``patience`` seconds without it."""
         try:
-            await asyncio.wait_for(self._changed.wait_for(condition), patience)
+            await asyncio.wait_for(changed.wait_for(condition), patience)
         except TimeoutError:
             return False
         return True

@@ -18,6 +18,7 @@ from tutti.mirror import address_of
 from tutti.orchestration.broker.broker import Broker
 from tutti.orchestration.broker.messages import Report, TrialConfig, is_last
 from tutti.orchestration.driver.snapshot import NotSnapshotted
+from tutti.orchestration.worker.nodes import NodeWatch
 from tutti.orchestration.worker.storage_failure import GO_ON
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class PoolWatch(NotSnapshotted, tune.Callback):
     """Frees the workers of a trial as soon as Tune ends it, and ends a study that has no pools left.
 
     Args:
-        notify: called once with each node that does not see the study's folder.
+        notify: called once with each node that comes or goes, or does not see the study's folder.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class PoolWatch(NotSnapshotted, tune.Callback):
     ) -> None:
         self._broker, self._pools, self._folder, self._notify = broker, pools, folder, notify
         self._told: set[str] = set()  # ids of nodes
+        self._nodes = NodeWatch()
         self._last_check, self._unreadable_since = 0.0, math.inf
         self._had_file = self._has_file()
 
@@ -79,9 +81,11 @@ class PoolWatch(NotSnapshotted, tune.Callback):
     on_trial_error = on_trial_complete
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Checks the pools once a second; raises what ``check`` raises."""
+        """Checks the pools once a second, and which nodes there are; raises what ``check`` raises."""
         if time.monotonic() - self._last_check >= 1:
             self.check()
+            for change in self._nodes.changes():
+                self._notify(change)
 
     def check(self) -> None:
         """Checks that the study's trials can still be trained. If not, they stay unfinished, for a resumed study.

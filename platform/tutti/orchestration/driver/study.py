@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tutti import mirror
@@ -84,6 +85,7 @@ def run_study(
     picture: Picture | None,
     notify: Callable[[str], None],
     train: Callable[..., None] = train_trial,
+    backlogs: Mapping[str, Callable[[], int]] = MappingProxyType({}),
 ) -> StudyOutcome:
     """Runs trials until the study has ``study.search.trials`` of them, or has reached another limit of ``search``.
 
@@ -95,6 +97,7 @@ def run_study(
         picture: see ``PictureDrawer``.
         notify: called with messages that users should see at once, though no trial ends.
         train: trains a trial on every worker: ``train_trial``, or a function with the same arguments.
+        backlogs: of ``StudyMetrics``.
 
     Raises:
         StudyError: if there are folders of trials that the store does not know.
@@ -138,6 +141,7 @@ def run_study(
                         concurrent_trials=concurrent_trials,
                         train=train,
                         notify=notify,
+                        backlogs=backlogs,
                     )
                 if ending:
                     _end_running(log, ending)
@@ -211,6 +215,7 @@ def _tune(
     concurrent_trials: int,
     train: Callable[..., None],
     notify: Callable[[str], None],
+    backlogs: Mapping[str, Callable[[], int]],
 ) -> Ending | None:
     """Runs the remaining trials as one Ray Tune run.
 
@@ -222,6 +227,7 @@ def _tune(
     os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # the report of a failure has no score
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its banner is shown even with verbose=0
     from tutti.orchestration.driver.interrupt import Interrupt
+    from tutti.orchestration.driver.metrics import StudyMetrics
     from tutti.orchestration.driver.relay import PoolWatch
     from tutti.orchestration.driver.stopper import StudyStopper
 
@@ -241,6 +247,8 @@ def _tune(
         stopper = StudyStopper(store, study.search, broker=broker)
         pool_watch = PoolWatch(broker, pools, folder, notify)
         log.check_pools = pool_watch.check
+        asked = max(study.search.trials, len(records))
+        metrics = StudyMetrics(store, broker, study=study.study, asked=asked, backlogs=backlogs)
         try:
             _tuner(
                 study,
@@ -252,7 +260,7 @@ def _tune(
                 # All trials of a population are in progress at once, most of them without workers.
                 concurrent_trials=population.size if population else concurrent_trials,
                 stopper=stopper,
-                callbacks=[log, stopper, pool_watch, interrupt],
+                callbacks=[log, stopper, pool_watch, interrupt, metrics],
             ).fit()
         except Exception as error:  # Tune writes to the study's folder too
             if not isinstance(error, StorageError) and (fault := storage_fault(error, place=str(folder.path))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,11 +14,19 @@ from pathlib import Path
 from tutti import mirror
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
-from tutti.errors import Fault, StorageError
+from tutti.errors import Fault, StorageError, counted
 from tutti.files import strays_of, write_whole
 from tutti.orchestration.worker.storage_failure import GO_ON
 
 PROBE_SECONDS = 5.0  # for a network file system to show a node what another node has just written
+WATCH_SECONDS = 5.0  # between two looks at which nodes there are
+_GONE = {
+    None: "was lost; what it trained goes on elsewhere",
+    1: "has left; what it trained goes on elsewhere",
+    3: "was reclaimed; what it trained goes on elsewhere",
+    4: "was given back, idle",
+}
+"""What became of a node, by Ray's number of the reason of its death."""
 NODE_ID = "ray.io/node-id"
 """The label with its id that Ray gives every node."""
 
@@ -99,6 +108,52 @@ def trials_that_fit(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus:
             node_slots = min(node_slots, math.floor(resources.get("GPU", 0.0) / gpus + 1e-6))
         slots += node_slots
     return slots // workers
+
+
+def room_in_words(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus: float) -> str:
+    """The nodes of a cluster in a sentence: how many have which CPUs and GPUs, and room for what.
+
+    Args:
+        nodes, workers, cpus, gpus: as of ``trials_that_fit``.
+    """
+    what = "trial" if workers == 1 else "worker"
+    alike = Counter((int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in nodes)
+    parts = []
+    for (each_cpus, each_gpus), count in alike.most_common():
+        room = trials_that_fit([{"CPU": each_cpus, "GPU": each_gpus}], workers=1, cpus=cpus, gpus=gpus)
+        has = f"{counted(each_cpus, 'CPU')}, {counted(each_gpus, 'GPU')}" if each_gpus else counted(each_cpus, "CPU")
+        parts.append(f"{count} with {has} for {counted(room, what) if room else f'no {what}'}{' each' * (count > 1)}")
+    fits = trials_that_fit(nodes, workers=workers, cpus=cpus, gpus=gpus)
+    return f"{len(nodes)} nodes, {'; '.join(parts)}: room for {counted(fits, 'trial')} at a time"
+
+
+@dataclass
+class NodeWatch:
+    """Tells of nodes that come and go.
+
+    Attributes:
+        known: addresses of the nodes that were there last, by id; none before the first look.
+    """
+
+    known: dict[str, str] | None = None
+    looked: float = 0.0
+
+    def changes(self) -> list[str]:
+        """A sentence for each node that has come or gone since the last look, which was some seconds ago."""
+        import ray
+
+        if time.monotonic() - self.looked < WATCH_SECONDS:
+            return []
+        self.looked = time.monotonic()
+        nodes = {node["NodeID"]: node for node in ray.nodes()}
+        alive = {name: node["NodeManagerAddress"] for name, node in nodes.items() if node["Alive"]}
+        before, self.known = self.known, alive
+        if before is None:
+            return []
+        gone = [(before[name], nodes.get(name, {}).get("DeathReason")) for name in before.keys() - alive.keys()]
+        lines = [f"the node {place} {_GONE.get(reason, _GONE[None])}" for place, reason in sorted(gone, key=str)]
+        came = alive.keys() - before.keys()
+        return lines + [f"the node {place} has joined" for place in sorted(alive[name] for name in came)]
 
 
 def no_node_fault(folder: StudyFolder, blind: Mapping[str, str], resources: Resources) -> Fault | None:

@@ -14,11 +14,11 @@ from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.class_faults import class_faults
 from tutti.tasks.kinds.offsets import decide, tune_offsets
 from tutti.tasks.kinds.probabilities import divergence, probability_fault
-from tutti.tasks.kinds.protocol import Tuner
+from tutti.tasks.kinds.protocol import Kind, Tuner
 from tutti.tasks.number_text import NUMBER
 
 
-class Classes:
+class Classes(Kind):
     """Labels ``(rows,)`` int64 indices of classes, outputs ``(rows, classes)`` probabilities that sum to 1.
 
     Decisions are the likeliest classes; their parameters are an offset of each class's log-probability.
@@ -27,20 +27,7 @@ class Classes:
     name: ClassVar[str] = "classes"
     probabilistic: ClassVar[bool] = True
     exclusive: ClassVar[bool] = True
-    exchangeable: ClassVar[bool] = False
-    generative: ClassVar[bool] = False
-    sequential: ClassVar[bool] = False
-    comparative: ClassVar[bool] = False
-    spans: ClassVar[str] = ""
-    tuned_alone: ClassVar[bool] = False
-    needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "confusion_matrix"
-
-    def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
-        return None
-
-    def plain(self, cell: str) -> str:
-        return cell
 
     def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
         return ordered_classes(cells, order)

@@ -13,7 +13,7 @@ from tutti.errors import Fault
 from tutti.tasks.kinds.cells import LabelCells
 from tutti.tasks.kinds.classes import ordered_classes
 from tutti.tasks.kinds.probabilities import divergence, few_numbers, probability_fault
-from tutti.tasks.kinds.protocol import Tuner
+from tutti.tasks.kinds.protocol import Kind, Tuner
 from tutti.tasks.kinds.thresholds import tune_thresholds
 from tutti.tasks.layouts.several import by_columns
 from tutti.tasks.spelling import plain
@@ -23,7 +23,7 @@ _TRUTH = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}
 _SHOWN = 5  # names in a message
 
 
-class Labels:
+class Labels(Kind):
     """Labels ``(rows, k)`` float32 of 0, 1 or NaN where one is missing, outputs ``(rows, k)`` probabilities.
 
     Decisions are ``(rows, k)`` int8; their parameters are the least probability of each label, 0.5 without.
@@ -32,14 +32,7 @@ class Labels:
 
     name: ClassVar[str] = "labels"
     probabilistic: ClassVar[bool] = True
-    exclusive: ClassVar[bool] = False
-    exchangeable: ClassVar[bool] = False
-    generative: ClassVar[bool] = False
-    sequential: ClassVar[bool] = False
-    comparative: ClassVar[bool] = False
-    spans: ClassVar[str] = ""
     tuned_alone: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "scores_by_label"
 
     def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
@@ -47,9 +40,6 @@ class Labels:
             if text and plain(text) not in _TRUTH:
                 return f"have 0, 1 or nothing in {name!r}", repr(text), "correct the cell, or name other columns"
         return None
-
-    def plain(self, cell: str) -> str:
-        return cell
 
     def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
         rows = list(map(json.loads, cells))

@@ -15,7 +15,7 @@ Tuner = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
 
 
 class Kind(Protocol):
-    """One sort of labels and predictions, as arrays. An instance has no state.
+    """One sort of labels and predictions, as arrays. An instance has no state; what most kinds share stands here.
 
     Below, ``labels`` are ``(rows,)`` or ``(rows, k)``, and ``outputs``, a member's predictions, have ``shape``. Methods
     that say so take further axes in front, such as that of members.
@@ -40,24 +40,24 @@ class Kind(Protocol):
     """
 
     name: ClassVar[str]
-    probabilistic: ClassVar[bool]
-    exclusive: ClassVar[bool]
-    exchangeable: ClassVar[bool]
-    generative: ClassVar[bool]
-    sequential: ClassVar[bool]
-    comparative: ClassVar[bool]
-    spans: ClassVar[str]
-    tuned_alone: ClassVar[bool]
-    needs_order: ClassVar[bool]
+    probabilistic: ClassVar[bool] = False
+    exclusive: ClassVar[bool] = False
+    exchangeable: ClassVar[bool] = False
+    generative: ClassVar[bool] = False
+    sequential: ClassVar[bool] = False
+    comparative: ClassVar[bool] = False
+    spans: ClassVar[str] = ""
+    tuned_alone: ClassVar[bool] = False
+    needs_order: ClassVar[bool] = False
     picture: ClassVar[str]
 
     def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
         """The rule that a label in a file breaks, written to follow "must", what it is instead, and the remedy."""
-        ...
+        return None
 
     def plain(self, cell: str) -> str:
         """The same for all spellings of one label that are read alike."""
-        ...
+        return cell
 
     def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
         """What the outputs are, by the labels of training rows.
@@ -77,7 +77,7 @@ class Kind(Protocol):
 
     def untrained(self, labels: np.ndarray, names: Sequence[str]) -> list[str]:
         """The names of outputs that labels of training rows do not teach."""
-        ...
+        return []
 
     def indicators(self, labels: np.ndarray) -> np.ndarray:
         """``(rows, strata)`` float32 of 0 and 1: what is to be spread evenly where rows are dealt."""
@@ -113,11 +113,11 @@ class Kind(Protocol):
         Args:
             metric: a name of ``METRICS``, or empty for a metric of the user's own.
         """
-        ...
+        return None
 
     def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
         """The parameters of decisions, named for a card."""
-        ...
+        return {}
 
     def decision_text(self, names: Sequence[str], decision: np.ndarray | None) -> str:
         """How decisions are made, in a few words, with their parameters."""
@@ -133,7 +133,7 @@ class Kind(Protocol):
 
     def held(self, decided: np.ndarray, outputs: int) -> np.ndarray:
         """``(rows, outputs)`` bool: which classes or labels each row has, by its labels or decisions."""
-        ...
+        raise TypeError(f"{self.name} are no classes or labels")
 
     def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
         """One row's decision or label for a reader; ``exact`` shows every digit of a number."""
@@ -168,15 +168,15 @@ class Kind(Protocol):
 
     def distributions(self, outputs: np.ndarray) -> np.ndarray:
         """``(..., units, alternatives)`` probabilities that sum to 1, with any further axes in front."""
-        ...
+        raise TypeError(f"{self.name} are no probabilities")
 
     def from_distributions(self, distributions: np.ndarray, rows: int) -> np.ndarray:
         """The inverse of ``distributions`` for so many rows."""
-        ...
+        raise TypeError(f"{self.name} are no probabilities")
 
     def truths(self, labels: np.ndarray) -> np.ndarray:
         """``(units,)`` int64: the right alternative of each unit of ``distributions``; -1 where it is unknown."""
-        ...
+        raise TypeError(f"{self.name} are no probabilities")
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
         """``(rows,)``: rows with near values are alike. Sorted by it, rows can be dealt evenly to folds."""
@@ -184,7 +184,7 @@ class Kind(Protocol):
 
     def counted_strata(self, labels: np.ndarray) -> np.ndarray | None:
         """``(rows,)`` int64 of strata that no resample may lack; none where rows have none such."""
-        ...
+        return None
 
     def with_mistakes(
         self, decisions: np.ndarray, labels: np.ndarray, rows: np.ndarray, wrong: np.ndarray, rng: np.random.Generator
@@ -197,7 +197,7 @@ class Kind(Protocol):
             rows: ``(drawn,)`` indices of the drawn rows.
             wrong: ``(drawn,)`` bool.
         """
-        ...
+        return decisions
 
     def right_and_wrong(self, labels: np.ndarray, row: int, common: Sequence[int]) -> tuple[Any, Any]:
         """The right decision for a row, and the likeliest mistake; asked only where ``counted_strata`` are not none.
@@ -205,4 +205,4 @@ class Kind(Protocol):
         Args:
             common: rows of the two commonest strata, the commonest first.
         """
-        ...
+        raise TypeError(f"rows of {self.name} have no strata that are counted")

@@ -63,9 +63,6 @@ class Text(Value):
     def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
         return list(decided)
 
-    def held(self, decided: np.ndarray, outputs: int) -> np.ndarray:
-        raise TypeError("texts are no classes or labels")
-
     def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
         line = " ".join(decided.split())
         return line if exact or len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."

@@ -27,12 +27,12 @@ from tutti.tasks.kinds.entities import (
 )
 from tutti.tasks.kinds.entity_thresholds import tune_entities
 from tutti.tasks.kinds.probabilities import divergence, few_numbers, probability_fault
-from tutti.tasks.kinds.protocol import Tuner
+from tutti.tasks.kinds.protocol import Kind, Tuner
 
 _SHOWN = 5  # names in a message
 
 
-class Tokens:
+class Tokens(Kind):
     """Labels ``(rows, units)`` of tags, outputs ``(rows, units, tags)`` probabilities that sum to 1.
 
     A unit is a word or character. Tags are those of ``tutti.tasks.kinds.entities``: O, then B and I of each type. Rows
@@ -42,21 +42,9 @@ class Tokens:
 
     name: ClassVar[str] = "tokens"
     probabilistic: ClassVar[bool] = True
-    exclusive: ClassVar[bool] = False
-    exchangeable: ClassVar[bool] = False
-    generative: ClassVar[bool] = False
     sequential: ClassVar[bool] = True
-    comparative: ClassVar[bool] = False
     spans: ClassVar[str] = "many"
-    tuned_alone: ClassVar[bool] = False
-    needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "scores_by_type"
-
-    def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
-        return None  # the layout has read them
-
-    def plain(self, cell: str) -> str:
-        return cell
 
     def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
         tags = {tag for cell in cells for tag in json.loads(cell) if tag not in (None, OUTSIDE)}
@@ -211,14 +199,3 @@ class Tokens:
     def strata(self, labels: np.ndarray) -> np.ndarray:
         """The number of units with a tag other than O."""
         return np.asarray((labels > 0).sum(axis=1))
-
-    def counted_strata(self, labels: np.ndarray) -> np.ndarray | None:
-        return None
-
-    def with_mistakes(
-        self, decisions: np.ndarray, labels: np.ndarray, rows: np.ndarray, wrong: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        return decisions
-
-    def right_and_wrong(self, labels: np.ndarray, row: int, common: Sequence[int]) -> tuple[Any, Any]:
-        raise TypeError("rows of entities have no strata that are counted")

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tutti.errors import Fault
 from tutti.tasks.kinds.cells import LabelCells
-from tutti.tasks.kinds.protocol import Tuner
+from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.layouts.several import by_columns
 from tutti.tasks.number_text import parse_number, shortest
 
 _QUANTILES = 10  # strata of values
 
 
-class Values:
+class Values(Kind):
     """Labels ``(rows, k)`` float32, NaN where one is missing, and outputs ``(rows, k)``; decisions are the outputs."""
 
     name: ClassVar[str] = "values"
-    probabilistic: ClassVar[bool] = False
-    exclusive: ClassVar[bool] = False
-    exchangeable: ClassVar[bool] = False
-    generative: ClassVar[bool] = False
-    sequential: ClassVar[bool] = False
-    comparative: ClassVar[bool] = False
-    spans: ClassVar[str] = ""
-    tuned_alone: ClassVar[bool] = False
-    needs_order: ClassVar[bool] = False
     picture: ClassVar[str] = "predicted_and_true"
 
     def cell_fault(self, cell: str) -> tuple[str, str, str] | None:
@@ -37,9 +28,6 @@ class Values:
             if text and not np.isfinite(parse_number(text)):
                 return f"have a number or nothing in {name!r}", repr(text), "correct the cell, or leave it empty"
         return None
-
-    def plain(self, cell: str) -> str:
-        return cell
 
     def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
         return tuple(json.loads(next(iter(cells))))
@@ -51,9 +39,6 @@ class Values:
     def label_faults(self, labels: LabelCells, names: Sequence[str]) -> Iterator[Fault]:
         for name, column in zip(names, self.parse(labels.train, names).T, strict=True):
             yield from _constant(f"{labels.origin}, column {name!r}", column, "name other columns")
-
-    def untrained(self, labels: np.ndarray, names: Sequence[str]) -> list[str]:
-        return []
 
     def indicators(self, labels: np.ndarray) -> np.ndarray:
         """The tenths of each column's values."""
@@ -83,12 +68,6 @@ class Values:
     def decide(self, outputs: np.ndarray, decision: np.ndarray | None = None) -> np.ndarray:
         return outputs
 
-    def tuner(self, metric: str) -> Tuner | None:
-        return None
-
-    def decision_by_name(self, names: Sequence[str], decision: np.ndarray) -> Mapping[str, float]:
-        return {}
-
     def decision_text(self, names: Sequence[str], decision: np.ndarray | None) -> str:
         return "the values" if names else "the value"
 
@@ -98,9 +77,6 @@ class Values:
     def cells(self, decided: np.ndarray, names: Sequence[str]) -> list[str]:
         texts = [["" if each != each else str(each) for each in row] for row in decided]
         return by_columns(dict(zip(names, zip(*texts, strict=True), strict=True))) if texts else []
-
-    def held(self, decided: np.ndarray, outputs: int) -> np.ndarray:
-        raise TypeError("values are no classes or labels")
 
     def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
         return ", ".join(f"{name} {number_text(value, exact)}" for name, value in zip(names, decided, strict=True))
@@ -138,26 +114,6 @@ class Values:
         spread = np.nanstd(labels, axis=0, dtype=np.float64)
         scaled = np.nan_to_num((labels - np.nanmean(labels, axis=0)) / np.where(spread > 0, spread, 1))
         return scaled @ np.linalg.eigh(scaled.T @ scaled)[1][:, -1]
-
-    def counted_strata(self, labels: np.ndarray) -> np.ndarray | None:
-        return None
-
-    def with_mistakes(
-        self, decisions: np.ndarray, labels: np.ndarray, rows: np.ndarray, wrong: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        return decisions
-
-    def right_and_wrong(self, labels: np.ndarray, row: int, common: Sequence[int]) -> tuple[Any, Any]:
-        return labels[row], labels[row]
-
-    def distributions(self, outputs: np.ndarray) -> np.ndarray:
-        raise TypeError("values are no probabilities")
-
-    def from_distributions(self, distributions: np.ndarray, rows: int) -> np.ndarray:
-        raise TypeError("values are no probabilities")
-
-    def truths(self, labels: np.ndarray) -> np.ndarray:
-        raise TypeError("values are no probabilities")
 
     def _may_be_labels(self, labels: np.ndarray) -> bool:
         return labels.dtype.kind in "iuf" and not np.isinf(labels).any()

@@ -1,4 +1,4 @@
-"""Several labels or numbers per row, in one text: by columns a JSON object, from a cell with a list a JSON list."""
+"""Labels or numbers of a row in several columns, or in a cell with a list, as one text."""
 
 from __future__ import annotations
 
@@ -7,14 +7,39 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tutti.errors import Fault
+
 PREFIX = "label of "
 """Prefix of our names for the columns of a table that hold one label or number each."""
+_TRUE, _FALSE = ("1", "1.0", "true"), ("0", "0.0", "false")
 
 
 def by_columns(cells: Mapping[str, Sequence[str]]) -> list[str]:
     """One JSON object of each row's cells, by the names of their columns."""
     rows = zip(*cells.values(), strict=True)
     return [json.dumps(dict(zip(cells, map(str.strip, row), strict=True)), ensure_ascii=False) for row in rows]
+
+
+def chosen(cells: Mapping[str, Sequence[str]], where: Sequence[str], faults: list[Fault]) -> list[str]:
+    """The name of the column that is 1 in each row, where all others are 0.
+
+    Args:
+        where: by row, its place in the file.
+        faults: to which those of rows are added that have another number of them.
+    """
+    names, found = list(cells), []
+    for row, place in zip(zip(*cells.values(), strict=True), where, strict=True):
+        own = [name for name, cell in zip(names, row, strict=True) if cell.strip().casefold() in _TRUE]
+        if len(own) != 1 or any(cell.strip().casefold() not in _TRUE + _FALSE for cell in row):
+            rule, got = f"have 1 in one of the columns {', '.join(names)} and 0 in the others", ", ".join(row)
+            faults.append(Fault(place, rule, got, "correct the row, or name them as `columns: {labels: [...]}`"))
+        found.append((own or names)[0])
+    return found
+
+
+def in_columns(labels: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
+    """The inverse of ``chosen``."""
+    return {name: [str(int(label == name)) for label in labels] for name in names}
 
 
 def listed(cells: Sequence[str], separator: str | None) -> list[str]:

@@ -29,7 +29,7 @@ from tutti.tasks.layouts.reading import (
     existing_file,
     raise_any,
 )
-from tutti.tasks.layouts.several import PREFIX, by_columns, columns_of, joined, list_text, listed
+from tutti.tasks.layouts.several import PREFIX, by_columns, chosen, columns_of, in_columns, joined, list_text, listed
 from tutti.tasks.layouts.tabs import write_lines
 
 if TYPE_CHECKING:
@@ -54,25 +54,21 @@ class Table(FileSource):
     Attributes:
         id: name of the id column. None for that which ``with_ids`` finds in rows to predict, and otherwise for the
             zero-based row number.
-        text: name of the text column.
-        text_b: name of the second text's column; None for single texts.
-        label: name of the label column.
+        text, text_b, label: names of the columns of the text, the second text, None for single ones, and the label.
         labels: names of columns with one label or number each, in place of ``label``.
+        one_hot: whether these are classes, of which each row has 1 in the column of its own and 0 in the others.
         choices: names of the columns of a row's own candidates, which become one column ``choices`` of JSON lists: one
-            column of lists, or one for each candidate. Labels become letters.
-        answers: what labels say of candidates; None for what all rows fit.
+            column of lists, or one for each candidate. Labels become letters; ``answers`` is what they say of them,
+            None for what all rows fit.
         weight: name of the column of weights of labelled rows in the loss; None where all weigh 1.
         several: whether ``label`` has a list of labels, as a JSON list or with ``separator`` between them.
-        template: the text, composed of columns as in ``{title} [SEP] {body}``, in place of ``text``. A file that has a
-            column by the name of the template itself, as ``write`` makes it, has the texts already.
-        template_b: the second text, in place of ``text_b``.
+        template, template_b: the texts, composed of columns as in ``{title} [SEP] {body}``. A file with a column by the
+            name of the template itself, as ``write`` makes it, has them already.
         single: where ``text`` is the better one of two, which is the label of each row: the column of the text in files
             to predict that have neither; None in other tasks.
         group, fold: names of the columns of groups and folds in labelled rows; None where there are none.
-        absent: name of a column that the first row lacks. ``blocks`` refuses rows of JSON Lines that have it, whose
-            values would be lost; None to pass over such columns.
-        sample_ids: names that sample submissions give to the ids. A column of rows to predict that is called so goes
-            before any other.
+        absent: name of a column that the first row lacks: ``blocks`` refuses rows of JSON Lines that have it.
+        sample_ids: names that sample submissions give to the ids, which go before any other in rows to predict.
     """
 
     id: str | None = None
@@ -80,6 +76,7 @@ class Table(FileSource):
     text_b: str | None = None
     label: str = "label"
     labels: tuple[str, ...] = ()
+    one_hot: bool = False
     several: bool = False
     separator: str | None = None
     choices: tuple[str, ...] = ()
@@ -128,8 +125,7 @@ class Table(FileSource):
     def with_ids(self, source: str) -> Table:
         """The layout with the one column of ``id_columns`` as the table's ids, if nothing else names it.
 
-        All rows have an id, or none. A submission with row numbers in their place would be of other rows, and no check
-        could tell.
+        All rows have an id, or none: a submission with row numbers in their place would be of other rows.
         """
         if self.single and (texts := self.of_texts(column_names(source, wanted={self.text, self.single}))) is not self:
             return texts.with_ids(source)
@@ -195,7 +191,9 @@ class Table(FileSource):
     def write(self, rows: DataFrame, path: Path) -> None:
         names = replace(self, group=None, fold=None, weight=None).names(labelled=True)
         if self.labels:
-            rows = rows.assign(**{PREFIX + name: cells for name, cells in columns_of(rows["label"].tolist()).items()})
+            own = rows["label"].tolist()
+            of_labels = in_columns(own, self.labels) if self.one_hot else columns_of(own)
+            rows = rows.assign(**{PREFIX + name: cells for name, cells in of_labels.items()})
         elif self.several:
             rows = rows.assign(label=joined(rows["label"].tolist(), self.separator))
         elif self.choices:
@@ -332,7 +330,8 @@ def columns_of_table(
             continue
         columns[column] = filled(composed[column], cells) if column in composed else cells[name]
     if of_labels := {name: columns.pop(PREFIX + name) for name in layout.labels if PREFIX + name in names}:
-        columns["label"] = by_columns(of_labels)
+        where = [f"{origin}, {place} {each}" for each in places]
+        columns["label"] = chosen(of_labels, where, faults) if layout.one_hot else by_columns(of_labels)
     elif layout.several and "label" in columns:
         columns["label"] = listed(columns["label"], layout.separator)
     if is_better:
@@ -349,7 +348,7 @@ def columns_of_table(
 def _key_of(column: str, is_composed: bool, *, compared: bool) -> str:
     """The key of a study file that names one of our columns, or says how it is composed."""
     if column.startswith(PREFIX):
-        return "columns.labels or columns.values"
+        return "columns.label, columns.labels or columns.values"
     if column.startswith(candidates.PREFIX):
         return "columns.choices"
     if compared and column in (of_pairs := {"text": "better", "text_b": "worse"}):

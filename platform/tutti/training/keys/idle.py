@@ -58,7 +58,7 @@ _NEEDS: Mapping[str, tuple[Need, ...]] = {
     "adversarial_start": (_with("adversarial"),),
     "sampling_temperature": (_with("task_sampling", "temperature"),),
     "sampling_weights": (_with("task_sampling", "weights"),),
-    "stride": (_with("long_texts", "windows"),),
+    "stride": (_with("truncation", "windows"),),
     "early_stopping_threshold": (_with("early_stopping_patience"),),
     "head_dropout_samples": (("head_dropout", lambda got: got != 0, "with head_dropout: 0"),),
     "per_device_train_batch_size": (_beside("max_tokens_per_batch"),),
@@ -127,7 +127,7 @@ def _idle_by_keys(study: StudyConfig, full: str, value: Any) -> str | None:
     if name == "loss_balancing" and value == "dynamic" and longest <= 2:
         return "before the third epoch"
     if (
-        name == "long_texts"
+        name == "truncation"
         and value == "windows"
         and {task.kind for task in study.tasks.values()} <= {"choice", "preference"}
     ):

@@ -70,10 +70,17 @@ def _first_model(
 ) -> MultiTaskModel:
     adapter = adapter_of(options, precision=name_of(args))
     attention = options.attn_implementation
-    encoder = load_encoder(backbone, adapter=adapter, device=args.device, attn_implementation=attention)
+    encoder = load_encoder(
+        backbone,
+        adapter=adapter,
+        device=args.device,
+        attn_implementation=attention,
+        pooler=options.pooling == "pooler",
+    )
     heads = HeadOptions(
         pooling=options.pooling or ("last" if is_decoder(encoder.config) else "attention"),
         layers=options.pooling_layers,
+        pooling_dropout=options.pooling_dropout,
         dropout=options.head_dropout,
         dropout_samples=options.head_dropout_samples,
         ordered=options.ordered_head,
