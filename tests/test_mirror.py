@@ -101,6 +101,35 @@ def test_a_part_that_another_machine_has_gone_on_with_takes_the_place_of_what_is
     assert _files(here / "trials") == {"weights": "2", "state": "3"}  # not yet stored, and nothing newer is
 
 
+def test_a_worker_that_was_given_up_stores_nothing_over_what_another_one_has_stored_since(machine):
+    here, there = machine("here"), machine("there")
+    with mirror.held(here / "trials" / "t0000", release=False):
+        _save(here / "trials" / "t0000" / "best", weights="1")
+        mirror.push(here / "trials" / "t0000")
+        with mirror.held(there / "trials" / "t0000", release=True):
+            _save(there / "trials" / "t0000" / "best", weights="2")
+            mirror.push(there / "trials" / "t0000")
+        _save(here / "trials" / "t0000" / "best", weights="of before")
+        mirror.push(here / "trials" / "t0000")
+    mirror.pull(there / "trials" / "t0000")
+    assert _files(there / "trials") == {"weights": "2"}
+
+
+def test_what_two_machines_write_into_the_study_s_own_folder_is_kept(machine):
+    here, there = machine("here"), machine("there")
+    write_whole(here / "study.json", "{}")
+    mirror.push(here)
+    mirror.pull(there)
+    write_whole(here / "database.json", "1")
+    mirror.push(here)
+    write_whole(there / "leaderboard.json", "2")
+    mirror.push(there)
+    for folder in (here, there):
+        mirror.pull(folder)
+        names = ("study.json", "database.json", "leaderboard.json")
+        assert [(folder / name).read_text() for name in names] == ["{}", "1", "2"]
+
+
 def test_states_of_ended_trials_and_whole_parts_are_removed_from_the_storage(machine, s3):
     here, there = machine("here"), machine("there")
     for key in ("t0000", "t0001"):

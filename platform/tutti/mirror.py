@@ -304,17 +304,21 @@ class _Mirror:
                 known, versions = self._copy(part), self._versions(part)
                 if stats == known.stats:
                     return
-                version, files = _next(versions), {}
-                # Files of another version may be removed at any time, unless that one is the newest.
+                version, files = _next(versions), dict[str, _File]()
                 is_newest = bool(versions) and versions[0] == known.version
+                if versions and not is_newest and part.startswith("trials/"):
+                    return  # another worker has gone on with the trial, or it has ended
+                if versions and not is_newest and part == _ROOT:
+                    files = dict(self.stored(part))  # with what another machine has written
                 for name, stat in stats.items():
-                    if is_newest and known.stats.get(name) == stat:
-                        files[name] = known.files[name]
-                    else:
+                    if known.stats.get(name) == stat and (is_newest or name in files):
+                        files.setdefault(name, known.files[name])
+                    else:  # files of versions before the newest may be removed at any time
                         sha256 = self._objects.upload(staged / name, f"{part}/{version}/{name}")
                         files[name] = _File(version, stat[0], sha256)
                 self._write(part, version, files)
-                self._remember(part, _Copy(version, files, stats))
+                is_same = files.keys() == stats.keys() and (is_newest or part != _ROOT)
+                self._remember(part, _Copy(version if is_same else None, files, stats))
                 self._sweep(part, self._objects.names(part), keep=_objects(part, files), below=version)
         finally:
             shutil.rmtree(staged, ignore_errors=True)

@@ -43,7 +43,9 @@ from tutti.workflows.vote import ensemble as _ensemble
 if TYPE_CHECKING:
     from tutti.cluster.kubernetes import RayJob
 
-P, R, S = ParamSpec("P"), TypeVar("R"), TypeVar("S", bound=StudyBase)
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound=StudyBase)
 Overrides = Mapping[str, Any] | Sequence[str]
 
 
