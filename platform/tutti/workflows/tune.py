@@ -98,6 +98,8 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
     stores.check_stores(study, folder)
     mirror.pull(folder.path)
     with study_lock(folder):
+        if folder.begun and mirror.address_of(folder.path):  # the lock is one of this machine alone
+            stores.load_store(study, folder, mend=True).close()  # raises where another one runs the study
         if folder.begun:
             forget_failed(opened, resume=resume)
         if not folder.begun:
