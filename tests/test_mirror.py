@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,22 @@ def test_a_version_that_is_not_whole_is_never_read(machine, s3):
     assert len(known.names("data")) == 2  # the file and its list: the leftovers are gone
 
 
+def test_what_killed_uploads_left_is_found_and_removed(machine, s3):
+    here = machine("here")
+    for key in ("t0000", "t0001"):
+        _save(here / "trials" / key / "best", weights=key)
+    mirror.push(here / "trials")
+    assert mirror.leftovers(here / "trials") == {}
+    stored, known = Objects(f"{s3.address}/topics").names(), Objects(f"{s3.address}/topics")
+    known.write("trials/t0001/000007-aaaaaaaa/best/weights", b"half of")
+    known.write("trials/t0002/000001-bbbbbbbb/best/weights", b"half of")
+    found = mirror.leftovers(here / "trials")
+    assert [*found] == ["trials/t0001", "trials/t0002"]
+    for sweep in found.values():
+        sweep()
+    assert known.names() == stored
+
+
 def test_uploads_that_are_killed_leave_the_version_before(machine, s3, tmp_path):
     here, there = machine("here"), machine("there")
     code = """
@@ -228,6 +245,19 @@ def test_a_storage_that_stays_away_is_told_in_one_sentence_without_credentials(m
     s3.refuses = lambda method, path: False
     mirror.push(here)
     assert mirror.sizes(here / "data") == {"rows": 1}
+
+
+def test_saves_after_one_that_failed_are_stored(machine, s3, monkeypatch):
+    monkeypatch.setattr(objects, "PATIENCE", 0)
+    here, there = machine("here"), machine("there")
+    trial = here / "trials" / "t0000"
+    for number in range(3):
+        _save(trial / "best", weights=str(number))
+        s3.refuses = lambda method, path, number=number: number == 1 and method == "DELETE"
+        with pytest.raises(StorageError) if number == 1 else nullcontext():
+            mirror.push(trial)
+    mirror.pull(there / "trials")
+    assert _files(there / "trials") == {"weights": "2"}
 
 
 def test_a_bucket_that_does_not_exist_is_told_at_once(monkeypatch, s3, tmp_path):

@@ -1,8 +1,4 @@
-"""Studies on object storage: it has whole versions of a study's parts, and each machine has a working copy of some.
-
-A part is what is written together, such as ``data``, ``bank/t0001`` or ``trials/t0001``. Its version 7 consists of the
-objects below ``PART/000007-1a2b3c4d/`` and of ``PART/000007-1a2b3c4d.json``, written last, which lists every file of
-the part with the version in which it was written. What no such list names is never read.
+"""Studies on object storage: each machine has a working copy of the parts that it uses, see ``tutti.stored``.
 
 All functions take paths of working copies, and do nothing for other paths. They raise StorageError where the storage
 cannot be reached or the disk refuses.
@@ -12,12 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -30,16 +24,12 @@ from filelock import FileLock
 from tutti.errors import Fault, StorageError
 from tutti.files import is_stray, storage_faults, whole_file, whole_folder, write_whole
 from tutti.objects import Gone, Objects
+from tutti.stored import ROOT, WHOLE, Files, StoredFile, StoredParts, concerns, next_version
 
 _MARK = ".address"  # in a folder of working copies: the address of the studies
 _KNOWN = ".mirror"  # in a working copy: by part, the version that it is a copy of
-_ROOT = "study"  # the part of these files of the study's own folder
 _ROOT_FILES = ("owner", "study.json", "database.json", "leaderboard.json")
-_WHOLE = {"data", "report", "mlflow-artifacts"}  # folders that are one part; in others each subfolder is one
 _LOCAL = {"ray", "estimates"}  # folders that are not stored
-ON_DEMAND = {"trials", "refits", "soups", "backbones"}
-"""Folders whose parts ``pull`` of a whole study leaves out, since they hold weights."""
-_MANIFEST = re.compile(r"(.+)/(\d{6,}-[0-9a-f]{8})\.json")
 _PENDING = 2  # uploads in the background before one is waited for
 _ATTEMPTS = 10  # a version may be replaced while it is read
 _THREADS = 8
@@ -48,20 +38,11 @@ _Stat = tuple[int, int, int]  # size, time of the last change, inode
 
 
 @dataclass(frozen=True)
-class _File:
-    """A stored file: the version in which it was written, its size and its SHA-256."""
-
-    version: str
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class _Copy:
     """What is known of the working copy of a part: its version, and its files as they were then."""
 
     version: str | None = None
-    files: Mapping[str, _File] = field(default_factory=dict)
+    files: Files = field(default_factory=dict)
     stats: Mapping[str, _Stat] = field(default_factory=dict)
 
 
@@ -136,26 +117,31 @@ def drop(path: Path, *, inside: str | None = None, keys: Iterable[str] | None = 
         keys: of the parts below the path, those with these names.
     """
     if found := _find(path):
-        found[0].drop(found[1], inside=inside, keys=None if keys is None else set(keys))
+        found[0].drop(found[1], inside=inside, keys=keys)
 
 
 def stored_keys(path: Path) -> set[str]:
     """The names of the parts below a folder of a study, such as ``trials``, that are stored."""
     if not (found := _find(path)):
         return set()
-    return {part.rpartition("/")[2] for part in found[0].listed(found[1])}
+    return {part.rpartition("/")[2] for part in found[0].stored.newest(found[1])}
 
 
 def sizes(path: Path) -> dict[str, int]:
     """The bytes of each stored file of a part, by its path in the part; empty where nothing is stored."""
     found = _find(path)
-    return {name: file.size for name, file in found[0].stored(found[1]).items()} if found else {}
+    return {name: file.size for name, file in found[0].stored.newest_files(found[1]).items()} if found else {}
+
+
+def leftovers(path: Path) -> dict[str, Callable[[], None]]:
+    """By part below a path, what removes the objects that killed uploads have left. None may be in progress there."""
+    return found[0].stored.leftovers(found[1]) if (found := _find(path)) else {}
 
 
 def check(path: Path) -> None:
     """Checks that the storage of a study can be written."""
     if found := _find(path):
-        found[0].check()
+        found[0].stored.check()
 
 
 @contextmanager
@@ -178,21 +164,16 @@ class _Mirror:
     """A study's working copy and its storage."""
 
     def __init__(self, folder: Path, address: str) -> None:
-        self._folder, self._objects = folder, Objects(address)
+        self._folder, self.stored = folder, StoredParts(address)
         self._uploads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tutti-uploads")
         self._pending: list[Future[None]] = []
         self._guard = threading.Lock()
+        self._own: set[str] = set()  # versions that this process has written, or tried to
 
     def pull(self, under: str) -> None:
-        outdated = [part for part, newest in self.listed(under).items() if self._copy(part).version != newest]
+        outdated = [part for part, newest in self.stored.newest(under).items() if self._copy(part).version != newest]
         with ThreadPoolExecutor(max_workers=_THREADS) as threads:
             list(threads.map(self._fetch, outdated))
-
-    def listed(self, under: str) -> dict[str, str]:
-        """The stored parts that a path concerns, with the newest version of each."""
-        names = self._objects.names(_listed(under))
-        found = [(match[1], match[2]) for name in names if (match := _MANIFEST.fullmatch(name))]
-        return {part: version for part, version in sorted(found) if _concerns(part, under)}
 
     def push(self, under: str, *, wait: bool) -> None:
         with self._guard:
@@ -210,30 +191,9 @@ class _Mirror:
             while len(self._pending) > allowed or (self._pending and self._pending[0].done()):
                 self._pending.pop(0).result()
 
-    def drop(self, under: str, *, inside: str | None, keys: set[str] | None) -> None:
-        listed = self._objects.names(_listed(under))
-        parts = {match[1] for name in listed if (match := _MANIFEST.fullmatch(name))}
-        for part in sorted(parts):
-            if not _concerns(part, under) or (keys is not None and part.rpartition("/")[2] not in keys):
-                continue
-            own = [name for name in listed if name.startswith(f"{part}/")]
-            if inside is None:
-                self._sweep(part, own, keep=set(), below=None)
-                self._file(part).unlink(missing_ok=True)
-            elif any(f"/{inside}/" in name for name in own):
-                self._edit(part, lambda name: inside not in name.split("/")[:-1])
-
-    def stored(self, part: str) -> Mapping[str, _File]:
-        """The files of a part's newest version, by path."""
-        for version in self._versions(part):
-            with suppress(Gone, ValueError):
-                return self._manifest(part, version)
-        return {}
-
-    def check(self) -> None:
-        name = f".check-{uuid.uuid4().hex[:8]}"
-        self._objects.write(name, b"")
-        self._objects.delete(name)
+    def drop(self, under: str, *, inside: str | None, keys: Iterable[str] | None) -> None:
+        for part in self.stored.drop(under, inside=inside, keys=None if keys is None else set(keys)):
+            self._file(part).unlink(missing_ok=True)
 
     def release(self, part: str) -> None:
         with self._lock(part), storage_faults(self._folder / part):
@@ -241,22 +201,11 @@ class _Mirror:
             if (self._folder / part).is_dir():
                 shutil.rmtree(self._folder / part)
 
-    def _edit(self, part: str, keep: Callable[[str], bool]) -> None:
-        """Stores a version without some of the files of the newest one."""
-        with self._lock(part):
-            versions, files = self._versions(part), self.stored(part)
-            kept = {name: file for name, file in files.items() if keep(name)}
-            if kept == files:
-                return
-            version = _next(versions)
-            self._write(part, version, kept)
-            self._sweep(part, self._objects.names(part), keep=_objects(part, kept), below=version)
-
     def _fetch(self, part: str) -> None:
         """Replaces the working copy of a part by the newest stored version that is whole."""
         with self._lock(part):
             for attempt in range(_ATTEMPTS):
-                versions = self._versions(part)
+                versions = self.stored.versions(part)
                 if not versions:
                     return
                 for version in versions[: 1 + attempt // 3]:  # at first, a newer one may have come
@@ -264,15 +213,15 @@ class _Mirror:
                     if version == known.version:  # another process of this machine was faster
                         return
                     with suppress(Gone, ValueError):  # it was removed, or is not whole
-                        files = self._manifest(part, version)
+                        files = self.stored.files(part, version)
                         stats = self._install(part, files, known)
                         self._remember(part, _Copy(version, files, stats))
                         return
                 time.sleep(0.1 * attempt)
             got, remedy = "files that are gone", "try again, or run `tutti doctor`"
-            raise StorageError(Fault(f"{self._objects.address}/{part}", "be stored as a whole", got, remedy))
+            raise StorageError(Fault(f"{self.stored.objects.address}/{part}", "be stored as a whole", got, remedy))
 
-    def _install(self, part: str, files: Mapping[str, _File], known: _Copy) -> dict[str, _Stat]:
+    def _install(self, part: str, files: Files, known: _Copy) -> dict[str, _Stat]:
         """Puts the stored files in the place of a part's working copy."""
         now = self._stats(part)
 
@@ -282,10 +231,10 @@ class _Mirror:
             if known.files.get(name) == file and now.get(name) == known.stats.get(name, ()):
                 target.unlink(missing_ok=True)
                 _link(own, target)
-            elif self._objects.download(f"{part}/{file.version}/{name}", target) != file.sha256:
+            elif self.stored.objects.download(f"{part}/{file.version}/{name}", target) != file.sha256:
                 raise ValueError(f"{name} is not what was stored")
 
-        if part == _ROOT:
+        if part == ROOT:
             for name in files:
                 with whole_file(self._folder / name) as temporary:
                     fill(name, temporary)
@@ -301,82 +250,46 @@ class _Mirror:
         """Stores the files of a part, as they were staged, as its next version."""
         try:
             with self._lock(part):
-                known, versions = self._copy(part), self._versions(part)
+                known, versions = self._copy(part), self.stored.versions(part)
                 if stats == known.stats:
                     return
-                version, files = _next(versions), dict[str, _File]()
+                version, files = next_version(versions), dict[str, StoredFile]()
                 is_newest = bool(versions) and versions[0] == known.version
-                if versions and not is_newest and part.startswith("trials/"):
+                is_other = bool(versions) and not is_newest and versions[0] not in self._own
+                if is_other and part.startswith("trials/"):
                     return  # another worker has gone on with the trial, or it has ended
-                if versions and not is_newest and part == _ROOT:
-                    files = dict(self.stored(part))  # with what another machine has written
+                if is_other and part == ROOT:
+                    files = self.stored.newest_files(part)  # with what another machine has written
                 for name, stat in stats.items():
                     if known.stats.get(name) == stat and (is_newest or name in files):
                         files.setdefault(name, known.files[name])
                     else:  # files of versions before the newest may be removed at any time
-                        sha256 = self._objects.upload(staged / name, f"{part}/{version}/{name}")
-                        files[name] = _File(version, stat[0], sha256)
-                self._write(part, version, files)
-                is_same = files.keys() == stats.keys() and (is_newest or part != _ROOT)
+                        sha256 = self.stored.objects.upload(staged / name, f"{part}/{version}/{name}")
+                        files[name] = StoredFile(version, stat[0], sha256)
+                is_same = files.keys() == stats.keys() and not (is_other and part == ROOT)
+                self._own.add(version)
+                self.stored.write(part, version, files)
                 self._remember(part, _Copy(version if is_same else None, files, stats))
-                self._sweep(part, self._objects.names(part), keep=_objects(part, files), below=version)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
-    def _sweep(self, part: str, names: Iterable[str], *, keep: set[str], below: str | None) -> None:
-        """Deletes the objects of a part's versions before ``below``, except some; of all versions by default."""
-        number = None if below is None else _number(below)
-        old = [
-            name for name in names if name not in keep and (number is None or _number(name[len(part) + 1 :]) < number)
-        ]
-        manifests = [name for name in old if _MANIFEST.fullmatch(name) and name.count("/") == part.count("/") + 1]
-        for name in manifests:  # first: what they list is not whole afterwards
-            self._objects.delete(name)
-        folders = {name[: name.index("/", len(part) + 1) + 1] for name in {*old} - {*manifests}}
-        for folder in sorted(folders):
-            if not any(name.startswith(folder) for name in keep):
-                self._objects.delete(folder)
-                continue
-            for name in old:
-                if name.startswith(folder):
-                    self._objects.delete(name)
-
-    def _versions(self, part: str) -> list[str]:
-        """The versions of a part that are stored, newest first."""
-        matches = map(_MANIFEST.fullmatch, self._objects.names(part))
-        return sorted((match[2] for match in matches if match and match[1] == part), reverse=True)
-
-    def _manifest(self, part: str, version: str) -> dict[str, _File]:
-        """The files of a version; raises Gone where it is none, ValueError where it was cut short."""
-        content = json.loads(self._objects.read(f"{part}/{version}.json"))
-        files = {name: _File(*entry) for name, entry in content["files"].items()}
-        if any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
-            raise StorageError(
-                Fault(f"{self._objects.address}/{part}/{version}.json", "list files of its own", "others", "remove it")
-            )
-        return files
-
-    def _write(self, part: str, version: str, files: Mapping[str, _File]) -> None:
-        entries = {name: [file.version, file.size, file.sha256] for name, file in files.items()}
-        self._objects.write(f"{part}/{version}.json", json.dumps({"files": entries}, indent=1).encode())
-
     def _parts(self, under: str) -> list[str]:
         """The parts of the working copy that a path concerns."""
-        found = [_ROOT]
+        found = [ROOT]
         for folder in (path for path in self._folder.iterdir() if path.is_dir() and not path.is_symlink()):
-            if folder.name in _WHOLE:
+            if folder.name in WHOLE:
                 found.append(folder.name)
             elif folder.name not in _LOCAL and not folder.name.startswith("."):
                 found += [f"{folder.name}/{each.name}" for each in folder.iterdir() if each.is_dir()]
-        return sorted(part for part in found if _concerns(part, under) and not is_stray(part.rpartition("/")[2]))
+        return sorted(part for part in found if concerns(part, under) and not is_stray(part.rpartition("/")[2]))
 
     def _root(self, part: str) -> Path:
-        return self._folder if part == _ROOT else self._folder / part
+        return self._folder if part == ROOT else self._folder / part
 
     def _stats(self, part: str) -> dict[str, _Stat]:
         """The files of a part's working copy."""
         root = self._root(part)
-        paths = [root / name for name in _ROOT_FILES] if part == _ROOT else root.rglob("*")
+        paths = [root / name for name in _ROOT_FILES] if part == ROOT else root.rglob("*")
         stats = {}
         for path in paths:
             name = path.relative_to(root).as_posix()
@@ -413,7 +326,7 @@ class _Mirror:
     def _copy(self, part: str) -> _Copy:
         try:
             content: Any = json.loads(self._file(part).read_text(encoding="utf-8"))
-            files = {name: _File(*entry) for name, entry in content["files"].items()}
+            files = {name: StoredFile(*entry) for name, entry in content["files"].items()}
             stats: Any = {name: tuple(stat) for name, stat in content["stats"].items()}
             return _Copy(content["version"], files, stats)
         except (OSError, ValueError, KeyError, TypeError):
@@ -436,7 +349,7 @@ def _find(path: Path) -> tuple[_Mirror, str] | None:
     place = origin[0] / study, f"{origin[1]}/{study}"
     if place not in _mirrors:
         _mirrors[place] = _Mirror(*place)
-    return _mirrors[place], _ROOT if inside and inside[0] in _ROOT_FILES else "/".join(inside)
+    return _mirrors[place], ROOT if inside and inside[0] in _ROOT_FILES else "/".join(inside)
 
 
 def _marked(folder: Path) -> str | None:
@@ -444,33 +357,6 @@ def _marked(folder: Path) -> str | None:
     with suppress(OSError):
         return (folder / _MARK).read_text(encoding="utf-8").strip() or None
     return None
-
-
-def _listed(under: str) -> str:
-    """The folder to list for all objects of the parts that a path concerns."""
-    names = under.split("/")
-    return names[0] if names[0] in _WHOLE else "/".join(names[:2])
-
-
-def _concerns(part: str, under: str) -> bool:
-    """Whether a part is at, below or around a path of the study; of the study itself, whether it holds no weights."""
-    if not under:
-        return part.split("/")[0] not in ON_DEMAND
-    return f"{part}/".startswith(f"{under}/") or f"{under}/".startswith(f"{part}/")
-
-
-def _next(versions: list[str]) -> str:
-    """The name of a new version, given the others, newest first."""
-    return f"{1 + (_number(versions[0]) if versions else 0):06d}-{uuid.uuid4().hex[:8]}"
-
-
-def _number(version: str) -> int:
-    digits = version.split("-")[0]
-    return int(digits) if digits.isdigit() else 0
-
-
-def _objects(part: str, files: Mapping[str, _File]) -> set[str]:
-    return {f"{part}/{file.version}/{name}" for name, file in files.items()}
 
 
 def _link(source: Path, target: Path) -> None:
