@@ -133,3 +133,25 @@ def test_a_stored_study_names_the_files_of_the_working_copy_that_it_is_read_from
     assert (Path(read.backbone) / "config.json").is_file()
     assert json.loads(Path(read.ensemble.recipe).read_text())["members"] == {"top": 2}
     assert read.storage.address == study.storage.address
+
+
+def test_a_checkpoint_comes_with_the_backbone_below_its_adapter_wherever_its_study_is_now(opened):
+    from tutti.modeling.checkpoint import read_metadata
+    from tutti.orchestration.after.weights import bring
+
+    study, here = opened("here", training__adapter="lora")
+    study = keep_files(study, here)
+    prepare_rows(study, here)
+    here.study_file.write_text("{}")
+    for folder in (here.path, here.backbones):
+        mirror.push(folder)
+    _train(study, here, _Cut())
+    _, there = opened("there", training__adapter="lora")
+    mirror.pull(there.path)
+    here.path.parents[3].rename(here.path.parents[3].with_name("gone"))  # the cache of the first machine
+    best = there.trial("t0000").best
+    bring(best)
+    base = read_metadata(best).base
+    assert base is not None
+    assert Path(base.backbone).is_relative_to(there.path)
+    assert (Path(base.backbone) / "model.safetensors").is_file()

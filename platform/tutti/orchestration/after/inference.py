@@ -17,6 +17,7 @@ from tutti.data.flat_rows import MAX_TOKENS
 from tutti.data.flat_rows import SHARD as SHARD
 from tutti.errors import ClusterError, Fault, TrialError, TrialMemoryError, TuttiError, first_line
 from tutti.orchestration.after.encodings import Checkpoint, Encodings
+from tutti.orchestration.after.weights import bring
 from tutti.orchestration.worker.cpus import private_cpus
 from tutti.orchestration.worker.memory import is_out_of_memory
 
@@ -179,7 +180,7 @@ class Predictor:
         from tutti.modeling.checkpoint import load_checkpoint
 
         while number not in self._models:
-            mirror.pull(self._folders[number])
+            bring(self._folders[number])
             try:
                 self._models[number] = load_checkpoint(self._folders[number], device=self._device)[0].to(self._device)
             except Exception as error:

@@ -66,6 +66,16 @@ def read_plan(place: Path) -> list[dict[str, Any]] | None:
         return None
 
 
+def bring(checkpoint: Path) -> None:
+    """Brings a checkpoint of a study on object storage to this machine, with the backbone below its adapter."""
+    from tutti.modeling.checkpoint import METADATA, read_metadata
+
+    mirror.pull(checkpoint)
+    if mirror.address_of(checkpoint) and (checkpoint / METADATA).is_file():
+        base = read_metadata(checkpoint).base
+        mirror.pull(Path(base.backbone if base else checkpoint))
+
+
 def check_predicts(folder: Path, tasks: Sequence[Task], *, what: str, remedy: str) -> None:
     """Checks that a checkpoint exists and was trained on the tasks.
 
@@ -80,7 +90,7 @@ def check_predicts(folder: Path, tasks: Sequence[Task], *, what: str, remedy: st
     from tutti.modeling.checkpoint import METADATA, is_pruned, read_metadata
 
     rule = f"have weights, in {folder}, to predict with"
-    mirror.pull(folder)
+    bring(folder)
     try:
         exists = (folder / METADATA).is_file()
         got = "ones that were pruned to keep within storage.max_gigabytes" if is_pruned(folder) else "none"
