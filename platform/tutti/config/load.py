@@ -41,6 +41,7 @@ from tutti.config.stages import STAGES, WEIGHTS
 from tutti.config.study import StudyConfig
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
 from tutti.errors import ConfigError, Fault, nearest
+from tutti.mirror import address_of
 
 CheckTraining = Callable[[Mapping[str, Any], Mapping[str, Distribution], str], Iterable[Fault]]
 _SPACE = "search_space"
@@ -169,7 +170,7 @@ def parse_study(source: str | Path) -> StudyConfig:
     what = str(source) if isinstance(source, Path) else "the stored study"
     remedy = "restore the file, or run the study under a new name"
     try:
-        raw = json.loads(source.read_bytes() if isinstance(source, Path) else source)
+        raw = json.loads(_here(source) if isinstance(source, Path) else source)
         return StudyConfig.model_validate(raw)
     except OSError as error:
         got = (error.strerror or str(error)).lower()
@@ -179,6 +180,14 @@ def parse_study(source: str | Path) -> StudyConfig:
         raise ConfigError(*(replace(fault, remedy=remedy) for fault in faults)) from error
     except ValueError as error:  # not JSON, or not UTF-8
         raise ConfigError(Fault(what, "be a study as JSON", str(error), remedy)) from error
+
+
+def _here(file: Path) -> str:
+    """The text of a stored study; the paths of one on object storage are those of the working copy that it is in."""
+    text, studies = file.read_text(encoding="utf-8"), str(file.parents[1])
+    if address_of(file) and (stored := section(json.loads(text), "storage").get("path")):
+        text = text.replace(f"{json.dumps(stored)[:-1]}/", f"{json.dumps(studies)[:-1]}/")
+    return text
 
 
 @dataclass

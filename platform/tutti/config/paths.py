@@ -16,6 +16,8 @@ from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.raw import section
 from tutti.errors import Fault, StudyError, nearest
 from tutti.files import is_plain, nearest_file
+from tutti.mirror import pull, working_copies
+from tutti.objects import is_address
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 """Schemes of addresses that MLflow opens as a database; each also with a driver: mysql+pymysql."""
@@ -95,7 +97,13 @@ def resolve_paths(
     resolved = dict(raw)
     storage, search, tracking = (section(raw, key) for key in ("storage", "search", "tracking"))
     address = None
-    if isinstance(path := storage.get("path"), str):
+    path = storage.get("address") or storage.get("path")
+    if isinstance(path, str) and is_address(path):
+        copies = working_copies(path)
+        resolved["storage"] = {**storage, "path": str(copies), "address": path.rstrip("/")}
+        if isinstance(study := raw.get("study"), str) and is_plain(study) and not shared:
+            pull(StudyFolder(copies / study).study_file)  # whether it has begun
+    elif isinstance(path, str):
         address = address_fault(path, what=what("storage.path"))
         resolved["storage"] = {**storage, "path": str(absolute(path, folder))}
     studies = _studies_of(resolved)

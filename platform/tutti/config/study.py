@@ -282,10 +282,11 @@ class Resources(Strict):
 
 
 class Storage(Strict):
-    """Where studies are stored. On a cluster this must be a folder that every node sees."""
+    """Where studies are stored. On a cluster this must be a folder that every node sees, or on object storage."""
 
     database: str | None = None  # Optuna's database, postgresql://...; by default SQLite inside the study's folder
     path: Path | None = None  # by default $TUTTI_STUDIES, or ./studies; the study's folder is PATH/STUDY
+    address: str | None = None  # of the studies on object storage, of which `path` has the working copies then
     patience: Annotated[float, Field(ge=0)] = 60.0  # seconds for which the database's server is waited for
     max_gigabytes: Annotated[float, Field(gt=0)] | None = None  # limit for ended trials' checkpoints; 1 GB = 10^9 bytes
 
