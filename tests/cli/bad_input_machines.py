@@ -65,7 +65,9 @@ MACHINES: dict[str, Sequence[Case]] = {
     "The machine": (
         Case("no space is left", small_disk("20k"), code=1, after=unmounted, missing=no_root_mount),
         Case("a file stands where the studies' folder should be", write("studies", "")),
-        Case("the studies' folder is the address of a server", yaml("  path: studies\n", "  path: ftp://host/studies\n")),
+        Case(
+            "the studies' folder is the address of a server", yaml("  path: studies\n", "  path: ftp://host/studies\n")
+        ),
         Case(
             "the address of a bucket has a password in it",
             yaml("  path: studies\n", "  path: s3://key:secret@bucket/studies\n"),

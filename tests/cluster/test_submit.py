@@ -180,7 +180,9 @@ def test_a_study_on_object_storage_takes_its_files_from_the_job_and_its_folder_f
     target = tmp_path / "job" / FILES
     target.parent.mkdir()
     monkeypatch.chdir(target.parent)
-    keep(FILES, stage_study(study.model_copy(update={"storage": study.storage.model_copy(update=place)}), target.parent))
+    keep(
+        FILES, stage_study(study.model_copy(update={"storage": study.storage.model_copy(update=place)}), target.parent)
+    )
     monkeypatch.setenv("TUTTI_CACHE", str(tmp_path / "there"))
     loaded, folder = read_study_file(tmp_path / "job" / "study.json", overrides=[], shared=True)
     assert Path(loaded.tasks["a"].train) == target / "1" / "train.tsv"

@@ -110,7 +110,9 @@ def ray_job(study: StudyConfig, *, image: str, options: Sequence[str], submitted
         "runtimeEnvYAML": json.dumps({"env_vars": variables}),  # JSON is YAML too
         "metadata": {"study": study.study, "by": f"{user_name()}@{socket.gethostname()}"},
     }
-    _fill_pods(job["spec"]["rayClusterSpec"], image=image, config_map=name, shared=None if study.storage.address else shared)
+    _fill_pods(
+        job["spec"]["rayClusterSpec"], image=image, config_map=name, shared=None if study.storage.address else shared
+    )
     _fill_workers(job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0], resources)
     files = {
         "apiVersion": "v1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.raw import section
 from tutti.errors import Fault, StudyError, nearest
 from tutti.files import is_plain, nearest_file
-from tutti.mirror import pull, working_copies
+from tutti.mirror import address_of, pull, working_copies
 from tutti.objects import is_address
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -298,3 +299,11 @@ class _Paths:
             rule = "be an existing folder, or an id of the Hugging Face hub"
             self.faults.append(Fault(self.what(key), rule, repr(value), remedy))
         return value
+
+
+def as_stored(file: Path) -> str:
+    """The text of a stored study; the paths of one on object storage are those of the working copy that it is in."""
+    text, studies = file.read_text(encoding="utf-8"), str(file.parents[1])
+    if address_of(file) and (stored := section(json.loads(text), "storage").get("path")):
+        text = text.replace(f"{json.dumps(stored)[:-1]}/", f"{json.dumps(studies)[:-1]}/")
+    return text
