@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from word_backbone import save_bert, save_tokenizer
+from word_backbone import save_bert, save_decoder, save_tokenizer
 
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
@@ -56,6 +56,8 @@ def study_with_weights(
         changes: to the study's contract example.
     """
     backbone = save_backbone(folder / "backbone")
+    if EXAMPLES[example].layout == "instructions":
+        save_decoder(backbone)
     made = contract.make(folder, EXAMPLES[example], **changes)
     place = StudyFolder(folder / "studies" / "kinds")
     place.path.mkdir(parents=True)
