@@ -366,7 +366,7 @@ class Target:
         return value <= self.bound if self.most else value >= self.bound
 
 
-def show_results(values: Mapping[str, float], targets: Mapping[str, Target], file: Path | None) -> None:
+def show_results(values: Mapping[str, float], targets: Mapping[str, Target], file: Path | None = None) -> None:
     """Prints one line per value, with its target if there is one, and writes them to the file, if there is one."""
     width = max(map(len, values))
     print(f"\n{'':{width}}{'measured':>11}{'target':>10}")

@@ -164,14 +164,6 @@ def test_files_that_find_no_room_are_told_in_a_sentence_and_leave_nothing_behind
     assert re.fullmatch(rf"error: {re.escape(place)} must be written whole; got Not a directory; .*\n", run.stderr)
 
 
-def test_the_staged_study_file_is_one_that_tutti_tune_takes(study, staged, tmp_path):
-    staged(study)
-    loaded = load_study(tmp_path / "job" / "study.json")
-    assert Path(loaded.tasks["a"].train).parts[-2:] == ("1", "train.tsv")
-    assert loaded.storage.path == tmp_path / "shared"
-    assert loaded.tasks.keys() == study.tasks.keys()
-
-
 def test_a_study_on_object_storage_takes_its_files_from_the_job_and_its_folder_from_its_address(
     study, tmp_path, monkeypatch
 ):

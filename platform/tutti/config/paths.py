@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,8 @@ _STORES = (*DATABASES, "http", "https", "file", "databricks")
 _SCHEME = re.compile(r"^([A-Za-z][\w.-]*)(\+\w+)?(?=:|$)")
 _LOCAL_STORE = re.compile(r"^((?:sqlite(?:\+\w+)?:///)|file:)(?!/|:memory:)([^?]+)(.*)$")
 _PLACE = "name a host, and a port in digits where it names one"
+_FILES = ("train", "validation", "test", "unlabeled", "test.*", "validation.*")  # parts, and sets of them
+_PATHS = ("cleaning.emoji", "dataset", "report_sets.*.file", "metric.file", "submission.like", "extra_train.*.path")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 
@@ -47,41 +49,27 @@ def map_task_paths(task: Mapping[str, Any], change: Callable[[str, str], str]) -
     left for the validation of types.
     """
 
-    def changed(key: str, value: Any) -> Any:
-        if isinstance(value, list):  # of files; a model's dump has tuples
-            return [changed(f"{key}.{place}", each) for place, each in enumerate(value)]
-        return change(key, value) if isinstance(value, str) else value
-
+    from_files = task.get("layout") != "hub" and not (task.get("layout") == "instructions" and task.get("dataset"))
     mapped = dict(task)
-    if task.get("layout") != "hub" and not (task.get("layout") == "instructions" and task.get("dataset")):
-        for part in ("train", "validation", "test", "unlabeled"):
-            mapped |= {part: changed(part, task[part])} if part in task else {}
-        for part in ("test", "validation"):
-            if isinstance(task.get(part), dict):
-                mapped[part] = {name: changed(f"{part}.{name}", file) for name, file in task[part].items()}
-    if isinstance(steps := task.get("cleaning"), dict) and str(steps.get("emoji", "")).endswith(".json"):
-        mapped["cleaning"] = steps | {"emoji": changed("cleaning.emoji", steps["emoji"])}
-    if "dataset" in task:
-        mapped["dataset"] = changed("dataset", task["dataset"])
-    if isinstance(sets := task.get("report_sets"), dict):
-        mapped["report_sets"] = {
-            name: entry | {"file": changed(f"report_sets.{name}.file", entry["file"])}
-            if isinstance(entry, dict) and "file" in entry
-            else entry
-            for name, entry in sets.items()
-        }
-    if isinstance(metric := task.get("metric"), dict) and "file" in metric:
-        mapped["metric"] = metric | {"file": changed("metric.file", metric["file"])}
-    if isinstance(submission := task.get("submission"), dict) and "like" in submission:
-        mapped["submission"] = submission | {"like": changed("submission.like", submission["like"])}
-    if isinstance(task.get("extra_train"), list):
-        mapped["extra_train"] = [
-            entry | {"path": changed(f"extra_train.{index}.path", entry["path"])}
-            if isinstance(entry, dict) and "path" in entry
-            else entry
-            for index, entry in enumerate(task["extra_train"])
-        ]
+    for place in (*(_FILES if from_files else ()), *_PATHS):
+        mapped = _with_paths(mapped, place.split("."), "", change)
     return mapped
+
+
+def _with_paths(value: Any, place: Sequence[str], key: str, change: Callable[[str, str], str]) -> Any:
+    """A copy of a value of a task with the paths changed that are at a place; others are left."""
+    if not place:
+        if isinstance(value, list):  # of files; a model's dump has tuples
+            return [_with_paths(each, (), f"{key}.{index}", change) for index, each in enumerate(value)]
+        is_path = isinstance(value, str) and (key != "cleaning.emoji" or value.endswith(".json"))
+        return change(key, value) if is_path else value
+    name, *rest = place
+    if isinstance(value, list) and name == "*" and rest:
+        return [_with_paths(each, rest, f"{key}.{index}", change) for index, each in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    names = [*value] if name == "*" else [name] if name in value else []
+    return value | {each: _with_paths(value[each], rest, f"{key}.{each}" if key else each, change) for each in names}
 
 
 def resolve_paths(
