@@ -168,8 +168,7 @@ def main() -> None:
         values["broker_actor"] = as_actor(reports)
         values["study"], values["head_mib_per_trial"] = whole(10 if options.quick else 40, options.data)
     values["records_seconds"] = records_seconds(500 if options.quick else 2000)
-    shared.show_results(values, TARGETS)
-    shared.write_json(values, options.json)
+    shared.show_results(values, TARGETS, options.json)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 import tiny_study
 from postgres_server import Postgres, postgres_programs
 from running_command import Running
+from s3_server import S3, running_s3
 from tiny_study import Finished, Study
 from word_backbone import save_bert, save_tokenizer
 
@@ -191,6 +192,23 @@ def cluster(tutti_command, free_port) -> Iterator[Cluster]:
     yield Cluster(running, address, metrics, Path(temporary), env)
     running.kill()
     shutil.rmtree(temporary, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[S3]:
+    """An S3-compatible server on loopback."""
+    with running_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server, monkeypatch, tmp_path) -> Iterator[S3]:
+    """The server, with an address of the test's own, known to clients of this process and of those that it starts."""
+    for name, value in s3_server.env.items():
+        monkeypatch.setenv(name, value)
+    s3_server.address = f"s3://bucket/{tmp_path.name}/studies"
+    yield s3_server
+    s3_server.refuses = lambda method, path: False
 
 
 @pytest.fixture(scope="session")

@@ -175,6 +175,8 @@ def stage_study(study: StudyConfig, staging: Path) -> Path:
     _with_paths(study, collect)
     into = StudyFolder(shared / study.study).shipped
     target, places = _stage_files(named, staging, shared=shared, into=into, what="the study", place="storage.path")
+    if study.storage.address:  # `tutti tune` stores what nodes and later commands need of them
+        target, places = FILES, {path: FILES / place.relative_to(target) for path, place in places.items()}
     document = _with_paths(study, lambda text: str(places.get(Path(text), text)))
     document["search"]["warm_start"] = [
         older if Path(older).is_relative_to(shared) else _stage_older(StudyFolder(Path(older)), staging, index)

@@ -136,7 +136,7 @@ class TaskConfig(Strict):
     generate: bool | None = None  # instructions: write texts at each evaluation; by default where a metric needs them
     report_sets: dict[Name, ReportSet] = Field(default_factory=dict)  # instructions: questions to answer
     unit: Literal["word", "character"] | None = None  # tokens: what has a tag; by default as the training file has it
-    spans: Literal["many", "one", "none"] | None = None  # tokens: how many the tags of a row mark; many by default
+    spans: Literal["many", "overlapping", "one", "none"] | None = None  # tokens: that tags mark; many by default
     pair: bool = False  # competition: two texts per row
     max_rows: Annotated[int, Field(ge=2)] | None = None  # of every part, spread evenly over its file: for trial runs
     max_train_samples: Annotated[int, Field(ge=2)] | None = None  # the first rows of ``train`` alone
@@ -282,10 +282,11 @@ class Resources(Strict):
 
 
 class Storage(Strict):
-    """Where studies are stored. On a cluster this must be a folder that every node sees."""
+    """Where studies are stored. On a cluster this must be a folder that every node sees, or on object storage."""
 
     database: str | None = None  # Optuna's database, postgresql://...; by default SQLite inside the study's folder
     path: Path | None = None  # by default $TUTTI_STUDIES, or ./studies; the study's folder is PATH/STUDY
+    address: str | None = None  # of the studies on object storage, of which `path` has the working copies then
     patience: Annotated[float, Field(ge=0)] = 60.0  # seconds for which the database's server is waited for
     max_gigabytes: Annotated[float, Field(gt=0)] | None = None  # limit for ended trials' checkpoints; 1 GB = 10^9 bytes
 
