@@ -132,5 +132,5 @@ class Network:
         ray = [str(Path(sys.executable).with_name("ray")), "start", f"--node-ip-address={address}"]
         given: dict[str, Any] = {"command": [*inside, *ray], "env": TOKEN | PATIENT}
         running = self._start(*options, "--disable-usage-stats", "--block", **given)
-        running.wait_for(lambda: "Ray runtime started" in running.output, what="a node")
+        running.wait_for(lambda: "Ray runtime started" in running.output, what="a node", seconds=600)
         return Node(address, namespace, port, running)
