@@ -18,7 +18,9 @@ from typing import Any
 from running_command import Running
 
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40}
-PATIENT = {"RAY_raylet_start_wait_time_s": "300"}  # on a busy machine
+PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_agent_register_timeout_ms": "300000"}  # on a busy machine
+AGENTS = ("dashboard-agent-grpc", "dashboard-agent-listen", "metrics-export", "runtime-env-agent")
+"""What has ports on each node. A node whose ports are not given waits for its agents to write them down, not for long."""
 _SUBNET = "10.99.77"
 _CLUSTERS = itertools.count()
 
@@ -131,6 +133,7 @@ class Network:
         inside = ["ip", "netns", "exec", namespace, "sh", "-c", f'{mounts} && exec "$0" "$@"']
         ray = [str(Path(sys.executable).with_name("ray")), "start", f"--node-ip-address={address}"]
         given: dict[str, Any] = {"command": [*inside, *ray], "env": TOKEN | PATIENT}
-        running = self._start(*options, "--disable-usage-stats", "--block", **given)
+        ports = [f"--{agent}-port={6400 + number}" for number, agent in enumerate(AGENTS)]
+        running = self._start(*options, *ports, "--disable-usage-stats", "--block", **given)
         running.wait_for(lambda: "Ray runtime started" in running.output, what="a node", seconds=600)
         return Node(address, namespace, port, running)
