@@ -20,7 +20,7 @@ from running_command import Running
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40}
 PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_agent_register_timeout_ms": "300000"}  # on a busy machine
 AGENTS = ("dashboard-agent-grpc", "dashboard-agent-listen", "metrics-export", "runtime-env-agent")
-"""What has ports on each node. Of ports that are not given, a node waits for the agents to write them down: not long."""
+"""What has ports on each node. A node does not wait long until its agents have found ports by themselves."""
 _SUBNET = "10.99.77"
 _CLUSTERS = itertools.count()
 
