@@ -18,9 +18,6 @@ from typing import Any
 from running_command import Running
 
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40}
-PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_agent_register_timeout_ms": "300000"}  # on a busy machine
-AGENTS = ("dashboard-agent-grpc", "dashboard-agent-listen", "metrics-export", "runtime-env-agent")
-"""What has ports on each node. A node does not wait long until its agents have found ports by themselves."""
 _SUBNET = "10.99.77"
 _CLUSTERS = itertools.count()
 
@@ -58,6 +55,8 @@ class Node:
 
 class Network:
     """A head and other nodes, joined by a switch in a namespace of its own: this machine's network is not touched.
+
+    Ray gives the agents of a node 15 s to start: on a machine that is too busy for that no node starts.
 
     Each node has its own folder for Ray's files. All else of the file system is shared, besides what is ``hidden``.
 
@@ -132,8 +131,7 @@ class Network:
         mounts = " && ".join(f"mount -t tmpfs tmpfs '{each}'" for each in (self._ray_folder, hidden) if each)
         inside = ["ip", "netns", "exec", namespace, "sh", "-c", f'{mounts} && exec "$0" "$@"']
         ray = [str(Path(sys.executable).with_name("ray")), "start", f"--node-ip-address={address}"]
-        given: dict[str, Any] = {"command": [*inside, *ray], "env": TOKEN | PATIENT}
-        ports = [f"--{agent}-port={6400 + number}" for number, agent in enumerate(AGENTS)]
-        running = self._start(*options, *ports, "--disable-usage-stats", "--block", **given)
-        running.wait_for(lambda: "Ray runtime started" in running.output, what="a node", seconds=600)
+        given: dict[str, Any] = {"command": [*inside, *ray], "env": TOKEN}
+        running = self._start(*options, "--disable-usage-stats", "--block", **given)
+        running.wait_for(lambda: "Ray runtime started" in running.output, what="a node")
         return Node(address, namespace, port, running)
