@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -47,6 +48,10 @@ _NEXT: Mapping[TrialState, AbstractSet[TrialState]] = {
     TrialState.INTERRUPTED: {TrialState.QUEUED},
 }
 """What may follow each state; nothing follows an end. ``QUEUED`` follows a state in which a trial lost its workers."""
+
+
+TRIAL_KEY = re.compile(r"t\d+")
+"""Of trials; whatever else votes, a guest, has another one."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.raw import section
 from tutti.errors import Fault, StudyError, nearest
 from tutti.files import is_plain, nearest_file
+from tutti.mirror import address_of, pull, working_copies
+from tutti.objects import is_address
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 """Schemes of addresses that MLflow opens as a database; each also with a driver: mysql+pymysql."""
@@ -95,7 +98,13 @@ def resolve_paths(
     resolved = dict(raw)
     storage, search, tracking = (section(raw, key) for key in ("storage", "search", "tracking"))
     address = None
-    if isinstance(path := storage.get("path"), str):
+    path = storage.get("address") or storage.get("path")
+    if isinstance(path, str) and is_address(path):
+        copies = working_copies(path)
+        resolved["storage"] = {**storage, "path": str(copies), "address": path.rstrip("/")}
+        if isinstance(study := raw.get("study"), str) and is_plain(study) and not shared:
+            pull(StudyFolder(copies / study).study_file)  # whether it has begun
+    elif isinstance(path, str):
         address = address_fault(path, what=what("storage.path"))
         resolved["storage"] = {**storage, "path": str(absolute(path, folder))}
     studies = _studies_of(resolved)
@@ -135,9 +144,9 @@ def resolve_pretraining(
         ]
     if isinstance(study := section(resolved, "search").get("study"), str):
         resolved["search"] = {**section(resolved, "search"), "study": paths.file("search.study", study)}
-    for key, resolve in (("backbone", paths.folder_or_hub_id), ("tracking", paths.store)):
-        if isinstance(value := resolved.get(key), str):
-            resolved[key] = resolve(key, value)
+    resolved = map_backbones(resolved, paths.folder_or_hub_id)
+    if isinstance(uri := resolved.get("tracking"), str):
+        resolved["tracking"] = paths.store("tracking", uri)
     return resolved, paths.faults
 
 
@@ -290,3 +299,11 @@ class _Paths:
             rule = "be an existing folder, or an id of the Hugging Face hub"
             self.faults.append(Fault(self.what(key), rule, repr(value), remedy))
         return value
+
+
+def as_stored(file: Path) -> str:
+    """The text of a stored study; the paths of one on object storage are those of the working copy that it is in."""
+    text, studies = file.read_text(encoding="utf-8"), str(file.parents[1])
+    if address_of(file) and (stored := section(json.loads(text), "storage").get("path")):
+        text = text.replace(f"{json.dumps(stored)[:-1]}/", f"{json.dumps(studies)[:-1]}/")
+    return text
