@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 import tiny_study
 from postgres_server import Postgres, postgres_programs
 from running_command import Running
+from s3_server import S3, running_s3
 from tiny_study import Finished, Study
 from word_backbone import save_bert, save_tokenizer
 
@@ -157,12 +158,14 @@ class Cluster:
     Attributes:
         address: of the dashboard.
         metrics: where Prometheus reads what the head tells.
+        folder: with Ray's files.
         env: what a client needs to be let in.
     """
 
     running: Running
     address: str
     metrics: str
+    folder: Path
     env: Mapping[str, str]
 
 
@@ -185,9 +188,27 @@ def cluster(tutti_command, free_port) -> Iterator[Cluster]:
         return False
 
     running.wait_for(answers, what="a dashboard that lists jobs")
-    yield Cluster(running, address, f"http://127.0.0.1:{ports['metrics-export-port']}/metrics", env)
+    metrics = f"http://127.0.0.1:{ports['metrics-export-port']}/metrics"
+    yield Cluster(running, address, metrics, Path(temporary), env)
     running.kill()
     shutil.rmtree(temporary, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[S3]:
+    """An S3-compatible server on loopback."""
+    with running_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server, monkeypatch, tmp_path) -> Iterator[S3]:
+    """The server, with an address of the test's own, known to clients of this process and of those that it starts."""
+    for name, value in s3_server.env.items():
+        monkeypatch.setenv(name, value)
+    s3_server.address = f"s3://bucket/{tmp_path.name}/studies"
+    yield s3_server
+    s3_server.refuses = lambda method, path: False
 
 
 @pytest.fixture(scope="session")

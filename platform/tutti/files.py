@@ -159,15 +159,20 @@ def new_folder_fault(folder: Path) -> Fault | None:
     return fixed_folder_fault(folder)
 
 
+def is_stray(name: str) -> bool:
+    """Whether a name is that of a temporary file or folder of this module."""
+    return _STRAY.fullmatch(name) is not None
+
+
 def strays(folder: Path) -> list[Path]:
     """Temporary files and folders below ``folder``, at any depth, left over if the process that wrote them has died."""
-    return sorted(path for path in folder.rglob(".*") if _STRAY.fullmatch(path.name))
+    return sorted(path for path in folder.rglob(".*") if is_stray(path.name))
 
 
 def strays_of(file: Path) -> list[Path]:
     """Temporary files that a process left beside ``file`` if it died while it wrote it."""
     begins = f".{file.name}."
-    return [path for path in file.parent.iterdir() if path.name.startswith(begins) and _STRAY.fullmatch(path.name)]
+    return [path for path in file.parent.iterdir() if path.name.startswith(begins) and is_stray(path.name)]
 
 
 def clear_stray(stray: Path) -> None:

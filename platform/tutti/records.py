@@ -68,8 +68,10 @@ class TextLimit:
         target_max_len: maximum number of tokens of a text to be written, in tasks of texts; ``max_length`` is then of
             the prompt.
         train_on_source: whether the prompt's tokens are learnt too.
+        letters: whether rows with candidates are one prompt, in which candidates have letters.
         unit: what has a tag, in tasks of words or characters with tags, as of ``tutti.tasks.units``; ``text`` in tasks
-            whose rows have a value for each text; empty in others.
+            whose rows have a value for each text, ``letters`` in those of such prompts; empty in others.
+        lanes: how many tags each word or character has: one of each type where entities may overlap.
     """
 
     max_length: int
@@ -78,7 +80,9 @@ class TextLimit:
     swap: bool = False
     target_max_len: int = 256
     train_on_source: bool = False
+    letters: bool = False
     unit: str = ""
+    lanes: int = 1
 
 
 @dataclass(frozen=True)

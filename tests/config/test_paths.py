@@ -46,9 +46,10 @@ def test_environment_variables_in_paths_are_replaced_and_must_be_set(changed, fa
     [
         ("backbone: backbone/", "backbone: s3://bucket/backbone", "backbone"),
         ("data/topic_train.csv", "gs://bucket/train.csv", "tasks.topic.train"),
-        ("", "storage: {path: 's3://bucket/studies'}\n", "storage.path"),
+        ("", "storage: {path: 'ftp://host/studies'}\n", "storage.path"),
+        ("", "storage: {path: 's3://key:secret@bucket/studies'}\n", "storage.path"),
         ("", "tracking: {uri: 'sqlite:///s3://bucket/mlflow.db'}\n", "tracking.uri"),
-        ("", "search: {warm_start: ['s3://bucket/older']}\n", "search.warm_start.0"),
+        ("", "search: {warm_start: ['ftp://host/older']}\n", "search.warm_start.0"),
         ("", "ensemble: {recipe: 's3://bucket/recipe.yaml'}\n", "ensemble.recipe"),
     ],
 )
@@ -59,8 +60,10 @@ def test_an_address_where_a_path_has_to_be_is_told_and_names_no_folder(faults, c
 
 
 def test_no_study_is_looked_for_or_made_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StudyError, match=r"got the address s3://bucket/studies/s; mount that storage"):
-        find_study("s3://bucket/studies/s")
+    with pytest.raises(StudyError, match=r"got the address ftp://host/studies/s; mount that storage"):
+        find_study("ftp://host/studies/s")
+    with pytest.raises(StudyError, match=r"the study must be named below a bucket; got s3://bucket;"):
+        find_study("s3://bucket")
     monkeypatch.setenv("TUTTI_STUDIES", "file:///mnt/studies")
     with pytest.raises(StudyError, match=r"\$TUTTI_STUDIES must be a path, .* write the path alone"):
         studies_folder()

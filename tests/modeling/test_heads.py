@@ -118,13 +118,6 @@ def test_the_same_seed_gives_the_same_head_and_its_scale_is_the_one_asked_for() 
     assert heads[0].pooling.query.std().item() == pytest.approx(0.02, rel=0.2)
 
 
-def test_a_head_gives_float32_logits_one_row_each() -> None:
-    head = Head(hidden=8, outputs=5, options=HeadOptions(pooling="cls", dropout=0.0), std=0.02, kind=ClassesHead())
-    logits = head([torch.randn(3, 4, 8, dtype=torch.bfloat16)], torch.ones(3, 4))
-    assert logits.shape == (3, 5)
-    assert logits.dtype == torch.float32
-
-
 def test_a_mix_of_layers_starts_as_their_mean_and_shifts_as_its_weights_do() -> None:
     states = [torch.full((1, 2, 3), value) for value in (1.0, 2.0, 6.0)]
     mix = LayerMix(3)

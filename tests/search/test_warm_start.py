@@ -191,11 +191,6 @@ def test_trials_outside_of_the_new_space_are_left_out(older, space):
     assert 0 < len(expected) < TRIALS
 
 
-def test_a_category_without_a_trials_choice_leaves_the_trial_out(older, space):
-    fewer = _space(space, pooling={"type": "categorical", "choices": ["mean", "max"]})
-    assert {trial.params["pooling"] for trial in fitting_trials(older, fewer, fixed={})} == {"mean"}
-
-
 def test_a_condition_is_judged_by_what_an_older_trial_drew_also_where_the_study_sets_that_key(opened, tmp_path):
     space = SearchSpace.model_validate(
         {

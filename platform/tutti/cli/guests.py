@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import yaml
 
 from tutti.cli.options import Study, local
 from tutti.errors import Fault, StudyError
@@ -58,6 +59,41 @@ def export(
     """
     for file in open_study(study).export_predictions(trial, out, task=task):
         console.print(f"wrote {file}")
+
+
+def generate(
+    study: Study,
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=A,B", help="Values of a field of GenerationConfig; may be repeated."),
+    ],
+    trials: Annotated[
+        list[str] | None,
+        typer.Option("--trial", metavar="KEY", help="Whose weights write; by default the best's."),
+    ] = None,
+    task: Task = None,
+) -> None:
+    """Has texts written anew under other settings of generation, without training again.
+
+    Each combination of values becomes a guest with texts for all rows, which ranks by its score and votes.
+
+    Example: `tutti bank generate answers --set num_beams=1,4 --set repetition_penalty=1.0,1.2`
+    """
+    values = dict(_values(each) for each in settings)
+    for record in open_study(study).generate(values, trials=trials or (), task=task):
+        show_guest(console, record)
+
+
+def _values(setting: str) -> tuple[str, list[Any]]:
+    """A setting's name and its values, each read as YAML has it."""
+    name, equals, listed = setting.partition("=")
+    try:
+        values = yaml.safe_load(f"[{listed}]") if equals else []
+    except yaml.YAMLError:
+        values = []
+    if not name or not values:
+        raise StudyError(Fault("--set", "name a setting and its values", repr(setting), "write it like num_beams=1,4"))
+    return name, values
 
 
 def second(

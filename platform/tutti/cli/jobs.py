@@ -15,6 +15,7 @@ from rich.table import Table
 from tutti.cli.options import Overrides, Resume, Trials
 from tutti.config.pretraining import is_pretraining_file
 from tutti.errors import Fault, StudyError, TrialError, check_left_out
+from tutti.mirror import address_of
 from tutti.workflows.console import console, program
 from tutti.workflows.study import Study
 from tutti.workflows.submit import Job, submit_pretraining
@@ -46,8 +47,8 @@ def submit(
 ) -> None:
     """Runs a study as a job on a Ray cluster: `tutti tune`, there.
 
-    `storage.path` of the study file must name a folder that every node sees. A pretraining file may take its place,
-    with `out` in such a folder: it is pretrained there, or tuned if it has a search space.
+    `storage.path` of the study file must name a folder that every node sees, or object storage. A pretraining file may
+    take its place, with `out` in such a folder: it is pretrained there, or tuned if it has a search space.
 
     Example: `tutti submit study.yaml --set storage.path=/mnt/tutti/studies --wait`
     """
@@ -93,7 +94,7 @@ def submit(
         return
     study = Study(study_file, overrides=settings, shared=True)
     job = study.submit(address=address, trials=more, resume=resume, command=command)
-    _follow(job, f"study folder {study.folder.path}", wait=wait)
+    _follow(job, f"study folder {address_of(study.folder.path) or study.folder.path}", wait=wait)
 
 
 def _on_kubernetes(job: RayJob, *, apply: bool) -> None:

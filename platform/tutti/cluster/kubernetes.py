@@ -110,7 +110,9 @@ def ray_job(study: StudyConfig, *, image: str, options: Sequence[str], submitted
         "runtimeEnvYAML": json.dumps({"env_vars": variables}),  # JSON is YAML too
         "metadata": {"study": study.study, "by": f"{user_name()}@{socket.gethostname()}"},
     }
-    _fill_pods(job["spec"]["rayClusterSpec"], image=image, config_map=name, shared=shared)
+    _fill_pods(
+        job["spec"]["rayClusterSpec"], image=image, config_map=name, shared=None if study.storage.address else shared
+    )
     _fill_workers(job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0], resources)
     files = {
         "apiVersion": "v1",
@@ -138,7 +140,7 @@ def _name(study: str) -> str:
     return f"{plain}-{secrets.token_hex(3)}"
 
 
-def _fill_pods(cluster: dict[str, Any], *, image: str, config_map: str, shared: Path) -> None:
+def _fill_pods(cluster: dict[str, Any], *, image: str, config_map: str, shared: Path | None) -> None:
     """The image, the ConfigMap, and the place of the volume of the studies, which the template has at /studies."""
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         pod = group["template"]["spec"]
@@ -148,7 +150,7 @@ def _fill_pods(cluster: dict[str, Any], *, image: str, config_map: str, shared: 
         for container in pod["containers"]:
             container["image"] = image
             for mount in container["volumeMounts"]:
-                if mount["name"] == "studies" and not shared.is_relative_to(mount["mountPath"]):
+                if mount["name"] == "studies" and shared and not shared.is_relative_to(mount["mountPath"]):
                     mount["mountPath"] = str(shared)
 
 

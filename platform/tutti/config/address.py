@@ -43,6 +43,8 @@ def address_fault(path: str | Path, *, what: str) -> Fault | None:
         return None
     got = f"the address {scheme[1]}://{str(path)[scheme.end() :]}"
     remedy = "write the path alone" if scheme[1] == "file" else "mount that storage, and name a folder of it"
+    if PASSWORD.search(got):
+        remedy = "take the credentials out, which belong into the environment"
     return Fault(what, "be a path, of a disk or of mounted storage", got, remedy)
 
 

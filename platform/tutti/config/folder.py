@@ -10,15 +10,21 @@ from pathlib import Path
 from tutti.config.address import address_fault
 from tutti.errors import Fault, StudyError, nearest
 from tutti.files import is_inside, is_plain, storage_faults
+from tutti.mirror import address_of, pull, study_names, working_copies
+from tutti.objects import is_address
 
 
 def studies_folder() -> Path:
     """The folder of all studies if the study file names none: ``$TUTTI_STUDIES``, or ``./studies``.
 
+    Of studies on object storage it is that of their working copies.
+
     Raises:
-        StudyError: if the variable holds an address.
+        StudyError: if the variable holds another address.
     """
     path = os.environ.get("TUTTI_STUDIES") or "studies"
+    if is_address(path):
+        return working_copies(path)
     if fault := address_fault(path, what="$TUTTI_STUDIES"):
         raise StudyError(fault)
     return Path(path).absolute()
@@ -110,6 +116,11 @@ class StudyFolder:
     def backbone_file(self) -> Path:
         """The hashes of the backbone's files, as JSON."""
         return self.data / "backbone.json"
+
+    @property
+    def backbones(self) -> Path:
+        """Copies of the backbones that are folders, of a study on object storage, by their content."""
+        return self.path / "backbones"
 
     @property
     def encoded(self) -> Path:
@@ -223,25 +234,39 @@ class StudyFolder:
 
 
 def find_study(study: str, *, beside: Path | None = None) -> StudyFolder:
-    """The folder of a study, which is given by path or by name.
+    """The folder of a study, which is given by path, by name, or by its address on object storage.
+
+    Of one on object storage it is the working copy, into which all but its weights is brought.
 
     Args:
         beside: the folder in which to look up names; by default ``studies_folder()``.
 
     Raises:
         StudyError: where there is no such study, or the name is a link out of the folder of studies.
+        StorageError: if the object storage cannot be reached.
     """
+    if is_address(study):
+        address, _, name = study.rstrip("/").rpartition("/")
+        if not is_address(address):
+            remedy = "write it like s3://bucket/studies/NAME"
+            raise StudyError(Fault("the study", "be named below a bucket", study, remedy))
+        beside = working_copies(address)
+        study = str(beside / name)
     if fault := address_fault(study, what="the study"):
         raise StudyError(fault)
     parent = beside or studies_folder()
-    if _is_study(path := Path(study).absolute()):
+    path = Path(study).absolute()
+    pull(path)
+    if _is_study(path):
         return StudyFolder(path)
+    if is_plain(study):
+        pull(parent / study)
     if is_plain(study) and _is_study(parent / study):
         check_inside(StudyFolder(parent / study))
         return StudyFolder(parent / study)
-    known = sorted(folder.parent.name for folder in parent.glob("*/study.json"))
+    known = study_names(parent) or sorted(folder.parent.name for folder in parent.glob("*/study.json"))
     listed = ", ".join(known) if known else "none"
-    rule = f"be the folder of a study, or the name of one in {parent}"
+    rule = f"be the folder of a study, or the name of one in {address_of(parent) or parent}"
     got = f"an unknown name (studies there: {listed})"
     remedy = nearest(study, known, otherwise="run `tutti tune STUDY.yaml` first, or name the study's folder")
     raise StudyError(Fault(f"the study {study!r}", rule, got, remedy))

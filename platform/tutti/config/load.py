@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from tutti.config.address import address_fault
 from tutti.config.cross_checks import (
+    chain_faults,
     device_faults,
     fold_faults,
     kind_faults,
@@ -30,7 +31,7 @@ from tutti.config.folder import StudyFolder
 from tutti.config.layouts import layout_faults
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
 from tutti.config.objective_weights import listed, proportional
-from tutti.config.paths import absolute, has_begun, missing_file, older_folders, resolve_paths
+from tutti.config.paths import absolute, as_stored, has_begun, missing_file, older_folders, resolve_paths
 from tutti.config.pydantic_faults import faults_of
 from tutti.config.raw import section
 from tutti.config.recipe import Recipe
@@ -91,6 +92,7 @@ def load_study(
         objective_weight_faults,
         search_faults,
         kind_faults,
+        chain_faults,
         packing_faults,
         report_faults,
         worker_faults,
@@ -167,7 +169,7 @@ def parse_study(source: str | Path) -> StudyConfig:
     what = str(source) if isinstance(source, Path) else "the stored study"
     remedy = "restore the file, or run the study under a new name"
     try:
-        raw = json.loads(source.read_bytes() if isinstance(source, Path) else source)
+        raw = json.loads(as_stored(source) if isinstance(source, Path) else source)
         return StudyConfig.model_validate(raw)
     except OSError as error:
         got = (error.strerror or str(error)).lower()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,6 +32,7 @@ FORMAT = 2  # of METADATA
 HEADS = "heads.safetensors"
 ADAPTER = "adapter_model.safetensors"
 _CONFIG = "config.json"
+_HELD = re.compile("(?<=/)(backbones/[0-9a-f]{16}/[^/]+)$")  # of a backbone, in a study's folder
 # Of config.json. The classes of transformers for sequences or tokens would put a new head of random weights on the
 # encoder, and only warn. One of no labels answers nothing, and the pipelines for texts end with this sentence.
 _NO_CLASSIFIER: Mapping[str, object] = {
@@ -208,13 +210,14 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         tasks = tuple(Task.from_dict(task, folder) for task in content.pop("tasks"))
         heads = HeadOptions(**content.pop("heads"))
         adapter, base = content.pop("adapter"), content.pop("base")
-        limit = TextLimit(**{key.name: content.pop(key.name) for key in fields(TextLimit)})
+        # Checkpoints of earlier versions lack later keys.
+        limit = TextLimit(**{key.name: content.pop(key.name) for key in fields(TextLimit) if key.name in content})
         return CheckpointMetadata(
             tasks=tasks,
             heads=heads,
             limit=limit,
             adapter=None if adapter is None else Adapter(**adapter),
-            base=None if base is None else Base(**base),
+            base=None if base is None else _moved(Base(**base), folder),
             **content,
         )
     except OSError as error:
@@ -226,6 +229,15 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         raise StorageError(
             Fault(str(file), "be what was written", "something else", "train the trial again")
         ) from error
+
+
+def _moved(base: Base, checkpoint: Path) -> Base:
+    """The base where it is now, if it is one that the study of a checkpoint holds and its folder has moved."""
+    held = _HELD.search(base.backbone)
+    study = next((each for each in checkpoint.parents if (each / "study.json").is_file()), None)
+    if not held or not study or Path(base.backbone).is_dir():
+        return base
+    return replace(base, backbone=str(study / held[1]))
 
 
 def prune_checkpoint(folder: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from tutti import mirror
 from tutti.errors import Fault, StudyError
 from tutti.files import fixed_folder_fault, hashes, resolved, sha256_of, storage_faults, whole_folder, write_whole
 
@@ -40,6 +41,7 @@ def output_folder(out: Path, *, listing: str = CARD, kind: str | None = None) ->
     with whole_folder(out) as folder:
         yield folder
         _check(out, listing, kind)  # a soup takes long enough for somebody to put a file there
+    mirror.push(out)
 
 
 def write_card(folder: Path, card: CardT) -> CardT:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tutti.config.folder import StudyFolder, studies_folder
+from tutti.mirror import address_of
 from tutti.workflows.listing import wrap
 
 _COMMAND = re.compile(r"`[^`]+`\S*|\S+")
@@ -96,8 +97,9 @@ def program() -> str:
 
 
 def study_argument(folder: StudyFolder) -> str:
-    """The study as a command-line argument: its name if the default folder holds it, otherwise its quoted path."""
-    return shlex.quote(folder.name if folder.path.parent == studies_folder() else str(folder.path))
+    """The study as a command-line argument: its name in the default folder, else its quoted path or address."""
+    named = folder.path.parent == studies_folder()
+    return shlex.quote(folder.name if named else address_of(folder.path) or str(folder.path))
 
 
 def show_next(console: Console, *commands: str) -> None:

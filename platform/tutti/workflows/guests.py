@@ -101,12 +101,14 @@ def put_guest(
     *,
     source: str,
     parameters: Mapping[str, str],
+    log_probabilities: Mapping[str, np.ndarray] | None = None,
 ) -> CheckpointRecord:
     """Puts a guest's outputs by part into the bank, and a run of its name with its scores into MLflow.
 
     Args:
         source: in words, where the predictions come from.
         parameters: of its run.
+        log_probabilities: by part, of outputs that are texts.
 
     Raises:
         StudyError: if the name is a trial's, or not plain.
@@ -127,11 +129,12 @@ def put_guest(
             ids=prepared.ids(task.name, part),
             outputs=values,
             labels=labels if part == "validation" else None,
+            log_probabilities=(log_probabilities or {}).get(part),
         )
         for part, values in outputs.items()
     }
     predictions = {task.name: given}
-    scores = {task.name: Scorer.of(task).score(labels, outputs["validation"])}
+    scores = {task.name: Scorer.of(task.as_voted).score(labels, outputs["validation"])}
     sources = {task.name: source}
     file = study.folder.path / "guests.lock"
     with storage_faults(file), FileLock(file):  # two imports of one guest, of a task each, both stay

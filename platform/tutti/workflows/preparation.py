@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tutti import mirror
 from tutti.config.backbones import by_backbone, map_backbones
 from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.load import dump_study, parse_study
@@ -15,7 +18,7 @@ from tutti.config.objective_weights import proportional
 from tutti.config.paths import map_task_paths
 from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError
-from tutti.files import write_whole
+from tutti.files import hashes, sha256_of, whole_folder, write_whole
 from tutti.records import TrialState
 from tutti.workflows import stores, tracking_metadata
 from tutti.workflows.base import StudyBase
@@ -93,6 +96,35 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
 def with_folds(study: StudyConfig, folds: int | None) -> StudyConfig:
     """The study with the number of folds that its fold column has."""
     return study.model_copy(update={"split": study.split.model_copy(update={"folds": folds})})
+
+
+def keep_files(study: StudyConfig, folder: StudyFolder) -> StudyConfig:
+    """A study on object storage, with copies in its folder of the files that other machines need too.
+
+    These are backbones, samples of submissions, and the recipe: in folders that their content names.
+    """
+    if not mirror.address_of(folder.path):
+        return study
+
+    def kept(text: str, into: Path) -> str:
+        path = Path(text)
+        if not path.is_absolute() or not path.exists() or path.is_relative_to(folder.path):
+            return text
+        named = hashes(path) if path.is_dir() else {path.name: sha256_of(path)}
+        copy = into / sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16] / path.name
+        if not copy.exists():
+            with whole_folder(copy.parent) as temporary:
+                copied = shutil.copytree if path.is_dir() else shutil.copyfile
+                copied(path, temporary / path.name)
+        return str(copy)
+
+    document = map_backbones(study.model_dump(mode="json"), lambda _, path: kept(path, folder.backbones))
+    for name, task in document["tasks"].items():
+        document["tasks"][name] = map_task_paths(
+            task, lambda key, path: kept(path, folder.shipped) if key == "submission.like" else path
+        )
+    document["ensemble"]["recipe"] = kept(document["ensemble"]["recipe"], folder.shipped)
+    return StudyConfig.model_validate(document)
 
 
 def check_place(folder: StudyFolder) -> None:

@@ -132,19 +132,13 @@ def _run(run: PretrainingRun, backbone: str, texts: TextFiles | Sequence[Encoded
     }
     if run.workers == 1 and not os.environ.get(SUBMITTED):  # a job's own process has no share of the cluster
         return pretrain(**{**arguments, **told})
-    from tutti.cluster.connect import connected
+    from tutti.cluster.connect import connected_for
     from tutti.orchestration.worker.pretraining import pretrain_on_workers, resources_of
 
     if isinstance(texts, TextFiles):
         encode_texts(texts, backbone=backbone, out=run.out, settings=run.settings)
     resources = resources_of(run)
-    with connected(
-        workers=resources.workers,
-        cpus_per_worker=resources.cpus_per_worker,
-        gpus_per_worker=resources.gpus_per_worker,
-        concurrent_trials=None,
-        tell=console.print,
-    ):
+    with connected_for(resources, tell=console.print):
         return pretrain_on_workers(arguments, resources=resources, told=told)
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tutti import mirror
 from tutti.errors import Fault, StudyError, counted
 from tutti.files import write_whole
 from tutti.records import TrialState
@@ -76,12 +77,14 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
 
     ballot, election = of_trials_alone(study.console, chosen, election_of)
     place = study.folder.refits / name
+    mirror.pull(place)
     jobs = _jobs(study, election, seeds=seeds)
     _check_plan(place, jobs)
     bank = refit_bank(place)
     known = {record.key for record in bank.records()}
     if left := [job for job in jobs if job.name not in known]:
         _train(study, left, place)
+        mirror.push(place)
     means = _means(study, bank, jobs)
     if lacking := sorted(
         f"{task}/{part}"

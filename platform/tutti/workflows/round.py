@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tutti import mirror
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, parse_study
 from tutti.config.recipe import Recipe
@@ -42,7 +43,10 @@ class _Base:
     def folder_of(self, study: str) -> StudyFolder:
         """The folder of this study or of a study that a round trains."""
         folder = self.study.folder
-        return folder if study == self.study.name else StudyFolder(folder.path.parent / study)
+        if study == self.study.name:
+            return folder
+        mirror.pull(folder.path.parent / study)
+        return StudyFolder(folder.path.parent / study)
 
     def voting(self, others: Sequence[str]) -> dict[str, StudyBase]:
         """By name: the study, ``others`` of its rounds, and the studies that the recipe names."""

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tutti import mirror
 from tutti.config.address import same_database, with_password, without_password
 from tutti.config.conditions import fixed_values
 from tutti.config.folder import StudyFolder, studies_folder
@@ -50,7 +51,8 @@ def read_study_file(
         rule, remedy = "name the folder of studies on a cluster", "set `storage.path` to a folder that every node sees"
         raise StudyError(Fault(f"{file}: storage.path", rule, "nothing", remedy))
     path = (study.storage.path or studies_folder()).absolute()
-    study = study.model_copy(update={"storage": study.storage.model_copy(update={"path": path})})
+    place = {"path": path, "address": mirror.address_of(path)}
+    study = study.model_copy(update={"storage": study.storage.model_copy(update=place)})
     return study, StudyFolder(path / study.study)
 
 
@@ -87,6 +89,7 @@ def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
     search, owner = study.search, None
     if not folder.begun and folder.owner is None:  # written before anything is created on a server
         write_whole(folder.owner_file, f"{uuid.uuid4()}\n")
+        mirror.push(folder.owner_file)
     if study.storage.database:
         owner = owner_of(folder) or folder.owner
     store = StudyStore.open(
@@ -105,6 +108,7 @@ def open_store(study: StudyConfig, folder: StudyFolder) -> StudyStore:
     )
     if owner and not folder.database_file.is_file():
         write_whole(folder.database_file, json.dumps({"study": owner}) + "\n")
+        mirror.push(folder.database_file)
     return store
 
 
@@ -119,6 +123,7 @@ def forget(study: StudyConfig, folder: StudyFolder) -> None:
         for place in (folder.trials, folder.bank, folder.data, folder.ray):  # a study killed here is forgotten later
             if place.exists():
                 shutil.rmtree(place)
+            mirror.drop(place)
         if study.storage.database:
             from tutti.search.checks import delete
 
@@ -126,6 +131,7 @@ def forget(study: StudyConfig, folder: StudyFolder) -> None:
         beside = folder.path.glob(f"{folder.optuna_file.name}-*")  # SQLite's
         for file in (folder.database_file, folder.optuna_file, *beside, folder.spool, folder.owner_file):
             file.unlink(missing_ok=True)
+    mirror.push(folder.study_file)
 
 
 def owner_of(folder: StudyFolder) -> str | None:
@@ -231,15 +237,21 @@ def _with_stores(study: StudyConfig, database: str | None, uri: str | None) -> S
 
 
 def check_stores(study: StudyConfig, folder: StudyFolder) -> None:
-    """Checks the stores before anything is started that needs them.
+    """Checks the stores before anything is started that needs them, also a study's object storage.
 
     MLflow's store may be unreachable: reports to it are queued in a spool.
 
     Raises:
-        StorageError: if Optuna's database server does not answer or refuses the connection.
-        StudyError: if Optuna and MLflow name the same database, or the driver that MLflow needs is not installed.
+        StorageError: if Optuna's database server does not answer or refuses the connection, or object storage cannot
+            be written.
+        StudyError: if Optuna and MLflow name the same database, or the driver that MLflow needs is not installed, or a
+            study on object storage has a store that other machines cannot see.
     """
     uri = study.tracking.uri or ""
+    if address := mirror.address_of(folder.path):
+        if faults := _faults_with_objects(study, address):
+            raise StudyError(*faults)
+        mirror.check(folder.path)
     if study.storage.database and same_database(study.storage.database, uri):
         rule = "be another database than storage.database: Optuna and MLflow keep their versions in tables of one name"
         remedy = "make a second database on that server, and name it"
@@ -251,6 +263,22 @@ def check_stores(study: StudyConfig, folder: StudyFolder) -> None:
     if uri.startswith("postgresql") and find_spec("psycopg") is None:
         remedy = "install it with `pip install 'psycopg[binary]>=3.3'`"
         raise StudyError(Fault("tracking.uri", "have its driver, psycopg, installed", "none", remedy))
+
+
+def _faults_with_objects(study: StudyConfig, address: str) -> list[Fault]:
+    """The faults of keys that do not go together with a study on object storage."""
+    where, faults = f"where the study is in {address}, so that any machine may go on with it", []
+    if not study.storage.database:
+        rule, remedy = f"name a PostgreSQL server {where}", "write it like postgresql://USER@HOST/DATABASE"
+        faults.append(Fault("storage.database", rule, "nothing", remedy))
+    if not (study.tracking.uri or "").startswith(("http", "databricks", *DATABASES[1:])):
+        rule, remedy = f"name an MLflow server, or a server's database, {where}", "write it like http://HOST:5000"
+        local = "a file of this machine" if study.tracking.uri else "nothing"
+        faults.append(Fault("tracking.uri", rule, local, remedy))
+    if study.storage.max_gigabytes is not None:
+        got = f"{study.storage.max_gigabytes:g}"
+        faults.append(Fault("storage.max_gigabytes", f"be left out {where.partition(',')[0]}", got, "take it out"))
+    return faults
 
 
 def tracking_uri(study: StudyConfig, folder: StudyFolder) -> str:

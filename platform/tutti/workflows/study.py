@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from tutti import mirror
 from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, find_study
 from tutti.config.load import parse_study
@@ -25,6 +27,7 @@ from tutti.workflows.base import StudyBase, open_stored
 from tutti.workflows.choose import choose_submissions as _choose_submissions
 from tutti.workflows.console import console as shared_console
 from tutti.workflows.console import quiet_console
+from tutti.workflows.generation import generate as _generate
 from tutti.workflows.pretraining import pretrain_backbone
 from tutti.workflows.probe import probe_run
 from tutti.workflows.pseudo import pseudo_labels as _pseudo_labels
@@ -41,7 +44,22 @@ from tutti.workflows.vote import ensemble as _ensemble
 if TYPE_CHECKING:
     from tutti.cluster.kubernetes import RayJob
 
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound=StudyBase)
 Overrides = Mapping[str, Any] | Sequence[str]
+
+
+def _stored(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """A method after which what it has written into the study is on its object storage, if the study is on one."""
+
+    @wraps(method)
+    def call(study: S, *arguments: P.args, **options: P.kwargs) -> R:
+        result = method(study, *arguments, **options)
+        mirror.push(study.folder.path)
+        return result
+
+    return call
 
 
 class Study(StudyBase):
@@ -190,31 +208,32 @@ class Study(StudyBase):
     records = _trials.records
     trials = _trials.trials
     ui = _trials.ui
-    doctor = _doctor.doctor
-    ensemble = _ensemble
-    pseudo_labels = _pseudo_labels
-    pseudo_labels_by_fold = _pseudo_labels_by_fold
+    doctor = _stored(_doctor.doctor)
+    ensemble = _stored(_ensemble)
+    pseudo_labels = _stored(_pseudo_labels)
+    pseudo_labels_by_fold = _stored(_pseudo_labels_by_fold)
     predict = _predict.predict
-    predict_tests = _predict_sets.predict_tests
-    fill_bank = _predict_sets.fill_bank
-    soup = _soup.soup
+    predict_tests = _stored(_predict_sets.predict_tests)
+    fill_bank = _stored(_predict_sets.fill_bank)
+    soup = _stored(_soup.soup)
     export = _export.export
-    refit = _refit
-    report = _report.report
-    round = run_rounds
+    refit = _stored(_refit)
+    report = _stored(_report.report)
+    round = _stored(run_rounds)
     pretrain = pretrain_backbone
     probe = probe_run
     guests = _guests.guests
-    import_predictions = _guests.import_predictions
+    import_predictions = _stored(_guests.import_predictions)
     export_predictions = _guests.export_predictions
-    second = _second
+    second = _stored(_second)
+    generate = _stored(_generate)
     leaderboard = _leaderboard
-    add_public_score = _add_public_score
+    add_public_score = _stored(_add_public_score)
     choose_submissions = _choose_submissions
 
 
 def open_study(name: Path | str, *, quiet: bool = False) -> Study:
-    """A study that ``tune`` made, by its name in the folder of studies, or by its own folder.
+    """A study that ``tune`` made, by its name in the folder of studies, by its own folder, or by its address.
 
     Raises:
         StudyError: if there is no such study.

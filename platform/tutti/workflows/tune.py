@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tutti import mirror
 from tutti.config.folder import StudyFolder
 from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, TrialError, counted
 from tutti.records import TrialRecord, TrialState, best_trial
@@ -19,7 +20,14 @@ from tutti.tasks.predictions import Predictions
 from tutti.workflows import stores, tracking_metadata
 from tutti.workflows.base import StudyBase
 from tutti.workflows.console import best_effort_console, show_next, study_argument
-from tutti.workflows.preparation import check_no_trials, check_place, forget_failed, prepare_study, with_folds
+from tutti.workflows.preparation import (
+    check_no_trials,
+    check_place,
+    forget_failed,
+    keep_files,
+    prepare_study,
+    with_folds,
+)
 from tutti.workflows.progress import Progress, cut_off, failures, summary
 from tutti.workflows.trials_table import outcome_table, ranked
 
@@ -80,7 +88,7 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
     Raises:
         InterruptedStudy: if trials were cut off; a plain KeyboardInterrupt if none had begun.
     """
-    from tutti.cluster.connect import check_cluster, connected, gpus_of_cluster
+    from tutti.cluster.connect import check_cluster, connected_for, gpus_of_cluster
     from tutti.orchestration.driver.study import clear_ended
     from tutti.orchestration.upkeep.lock import study_lock
 
@@ -88,7 +96,10 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
     study, folder, console = opened.config, opened.folder, opened.console
     check_place(folder)
     stores.check_stores(study, folder)
+    mirror.pull(folder.path)
     with study_lock(folder):
+        if folder.begun and mirror.address_of(folder.path):  # the lock is one of this machine alone
+            stores.load_store(study, folder, mend=True).close()  # raises where another one runs the study
         if folder.begun:
             forget_failed(opened, resume=resume)
         if not folder.begun:
@@ -97,6 +108,8 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
                 console.print(f"There is no {study.study} in {folder.path.parent} yet: starting it")
             for older, count in stores.fitting_trials(study, folder).items():
                 console.print(f"Warm start with {counted(count, 'trial')} of the study {older}")
+        study = keep_files(study, folder)
+        opened = opened.with_config(study)
         is_over = _is_over(study, folder)  # before study.json names a database in which the study is not
         if not is_over:
             check_cluster()
@@ -106,22 +119,19 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
             opened = opened.with_config(study)
         opened.prepared = prepared
         tracking_metadata.write_split(prepared, folder)
+        mirror.push(folder.path)
+        mirror.push(folder.backbones)
         resources = study.resources
         if is_over:  # nothing to run; delivering queued reports to the tracker needs no Ray
             outcome = _run_trials(opened, concurrent=0)
         else:
             # Connect before the stores are opened, so that a study that does not fit the cluster does not begin.
-            with connected(
-                workers=resources.workers,
-                cpus_per_worker=resources.cpus_per_worker,
-                gpus_per_worker=resources.gpus_per_worker,
-                concurrent_trials=resources.concurrent_trials,
-                tell=console.print,
-            ) as concurrent:
+            with connected_for(resources, tell=console.print) as concurrent:
                 if not resources.gpus_per_worker and (gpus := gpus_of_cluster()):
                     console.print(f"Training on CPUs; to use the {counted(gpus, 'GPU')}, set resources.gpus_per_worker")
                 outcome = _run_trials(opened, concurrent=concurrent)
             clear_ended(folder, outcome.trials)  # Ray is disconnected, so no worker is left that writes
+        mirror.push(folder.path)
     records = cut_off(outcome.trials)
     _show_outcome(opened, outcome, records, seconds=time.monotonic() - began)
     return Tuned(tuple(records), best_trial(outcome.trials), outcome.ending.reason if outcome.ending else None)
@@ -279,6 +289,6 @@ def picture(tasks: Mapping[str, Task], name: str, predictions: Predictions) -> b
     from tutti.tasks.scorer import Scorer
 
     assert predictions.labels is not None
-    decision = Scorer.of(tasks[name]).alone(predictions.labels, predictions.outputs)
+    decision = Scorer.of(tasks[name].as_voted).alone(predictions.labels, predictions.outputs)
     decided = predictions.kind.decide(predictions.outputs, decision)
     return predictions_png(predictions.kind, predictions.labels, decided, predictions.names, name)

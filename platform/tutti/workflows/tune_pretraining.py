@@ -214,7 +214,7 @@ def _as_study(run: PretrainingConfig, folder: StudyFolder, downstream: Downstrea
 def _run_trials(
     run: PretrainingConfig, folder: StudyFolder, downstream: Downstream | None, console: Console
 ) -> StudyOutcome:
-    from tutti.cluster.connect import connected
+    from tutti.cluster.connect import connected_for
     from tutti.orchestration.driver.study import clear_ended
     from tutti.orchestration.worker.pretraining_trial import PretrainingTrials
 
@@ -227,13 +227,7 @@ def _run_trials(
         "columns": tracking_metadata.study_columns(study),
     }
     resources = study.resources
-    with connected(
-        workers=resources.workers,
-        cpus_per_worker=resources.cpus_per_worker,
-        gpus_per_worker=resources.gpus_per_worker,
-        concurrent_trials=resources.concurrent_trials,
-        tell=console.print,
-    ) as concurrent:
+    with connected_for(resources, tell=console.print) as concurrent:
         outcome = run_trials(
             study,
             folder,

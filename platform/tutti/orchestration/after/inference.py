@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tutti import mirror
 from tutti.config.study import Resources
 from tutti.data.flat_rows import MAX_TOKENS
 from tutti.data.flat_rows import SHARD as SHARD
 from tutti.errors import ClusterError, Fault, TrialError, TrialMemoryError, TuttiError, first_line
 from tutti.orchestration.after.encodings import Checkpoint, Encodings
+from tutti.orchestration.after.weights import bring
 from tutti.orchestration.worker.cpus import private_cpus
 from tutti.orchestration.worker.memory import is_out_of_memory
 
@@ -49,17 +51,34 @@ def slot_size(resources: Resources) -> tuple[int, float]:
     return min(resources.cpus_per_worker, private_cpus()), gpus
 
 
+def check_one_node(place: Path) -> None:
+    """Refuses several nodes to what writes into a folder of a study on object storage: only this one has a copy of it.
+
+    Raises:
+        ClusterError: if the cluster has others.
+    """
+    import ray
+
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    if (address := mirror.address_of(place)) and len(nodes) > 1:
+        rule, remedy = f"be one machine where the study is in {address}", "run the command without RAY_ADDRESS"
+        raise ClusterError(Fault("the cluster", rule, f"{len(nodes)} nodes", remedy))
+
+
 class Predictor:
     """A worker that predicts with some of the checkpoints. It keeps as many of them loaded as its memory holds.
 
     Args:
         folders: folder of each checkpoint, by its number.
         threads: number of CPU threads.
+        origins: of studies on object storage, as of ``mirror.attach``.
     """
 
-    def __init__(self, folders: Mapping[int, Path], threads: int) -> None:
+    def __init__(self, folders: Mapping[int, Path], threads: int, origins: Iterable[tuple[Path, str]] = ()) -> None:
         import torch
 
+        for origin in origins:
+            mirror.attach(*origin)
         torch.set_num_threads(threads)
         self._folders = dict(folders)
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -161,6 +180,7 @@ class Predictor:
         from tutti.modeling.checkpoint import load_checkpoint
 
         while number not in self._models:
+            bring(self._folders[number])
             try:
                 self._models[number] = load_checkpoint(self._folders[number], device=self._device)[0].to(self._device)
             except Exception as error:
@@ -252,10 +272,12 @@ def predict_shards(
     import ray
 
     ranges = spread(len(checkpoints), slots.workers)
+    origins = {origin for each in checkpoints if (origin := mirror.origin_of(each.folder))}
     actor = ray.remote(Predictor).options(num_cpus=slots.cpus, num_gpus=slots.gpus, max_restarts=3, max_task_retries=3)
     with worker_faults():
         workers = [
-            actor.remote({number: checkpoints[number].folder for number in numbers}, slots.cpus) for numbers in ranges
+            actor.remote({number: checkpoints[number].folder for number in numbers}, slots.cpus, origins)
+            for numbers in ranges
         ]
         fastest = set(ray.get([worker.load.remote(training) for worker in workers]))
         precision = precision or (fastest.pop() if len(fastest) == 1 else "float32")

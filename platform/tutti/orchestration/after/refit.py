@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pandas import concat
 
+from tutti import mirror
 from tutti.bank.bank import Bank
 from tutti.config.backbones import backbone_of
 from tutti.config.folder import TrialFolder
 from tutti.config.stages import overlay
 from tutti.config.training import limit_of
 from tutti.data.prepared import Prepared, write_rows
-from tutti.orchestration.after.inference import Slots, worker_faults
+from tutti.orchestration.after.inference import Slots, check_one_node, worker_faults
 from tutti.records import Scalar
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def best_evaluation(trial: TrialFolder, *, folds: int | None, known: int) -> int
 
     if not folds:
         return known
+    mirror.pull(trial.path)
     return max(round(sum(read_metadata(trial.fold(fold).best).epoch for fold in range(folds)) / folds), 1)
 
 
@@ -109,6 +111,8 @@ def refit(
         ClusterError: if workers die repeatedly.
     """
     import ray
+
+    check_one_node(place)
 
     def train(job: Refit) -> list[EpochReport]:
         return _train(study, prepared, job, place=place, cache=cache, threads=slots.cpus)

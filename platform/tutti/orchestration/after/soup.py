@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.data.prepared import load_prepared
-from tutti.orchestration.after.inference import Slots, worker_faults
+from tutti.orchestration.after.inference import Slots, check_one_node, worker_faults
 from tutti.records import TextLimit
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def compute_soup(
         ClusterError: if the worker dies repeatedly.
     """
     import ray
+
+    check_one_node(folder.path)
 
     def compute(folds: Sequence[Fold] | None) -> Soup:  # an argument: Ray limits the size of what a function captures
         from tutti.data.encode import load_parts

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tutti import mirror
 from tutti.config.folder import StudyFolder, TrialFolder
 from tutti.errors import Fault, StudyError
 from tutti.tasks.task import Task
@@ -49,6 +50,7 @@ def refit_weights(folder: StudyFolder, recipe: str, key: str) -> list[Path]:
         StudyError: if there are none.
     """
     place = folder.refits / recipe
+    mirror.pull(place)
     weights = [TrialFolder(place / job["name"]).best for job in read_plan(place) or () if job["trial"] == key]
     if not weights or not all((each / "tutti.json").is_file() for each in weights):
         what, rule = f"trial {key}", f"have weights that were trained on all rows, in {place}"
@@ -62,6 +64,16 @@ def read_plan(place: Path) -> list[dict[str, Any]] | None:
         return list(json.loads((place / REFIT_PLAN).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None
+
+
+def bring(checkpoint: Path) -> None:
+    """Brings a checkpoint of a study on object storage to this machine, with the backbone below its adapter."""
+    from tutti.modeling.checkpoint import METADATA, read_metadata
+
+    mirror.pull(checkpoint)
+    if mirror.address_of(checkpoint) and (checkpoint / METADATA).is_file():
+        base = read_metadata(checkpoint).base
+        mirror.pull(Path(base.backbone if base else checkpoint))
 
 
 def check_predicts(folder: Path, tasks: Sequence[Task], *, what: str, remedy: str) -> None:
@@ -78,6 +90,7 @@ def check_predicts(folder: Path, tasks: Sequence[Task], *, what: str, remedy: st
     from tutti.modeling.checkpoint import METADATA, is_pruned, read_metadata
 
     rule = f"have weights, in {folder}, to predict with"
+    bring(folder)
     try:
         exists = (folder / METADATA).is_file()
         got = "ones that were pruned to keep within storage.max_gigabytes" if is_pruned(folder) else "none"

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from tutti import mirror
 from tutti.bank.bank import Bank
 from tutti.errors import ClaimLostError, TuttiError
 from tutti.orchestration.driver.pictures import PictureDrawer
@@ -35,6 +36,7 @@ class Ender:
 
     def complete(self, key: str, progress: TrialProgress) -> None:
         """Ends a trial that Tune no longer trains, in the state that its reports tell."""
+        mirror.pull(self._recorder.folder.bank / key)
         if progress.failure:
             self.end(key, progress, TrialState.FAILED, progress.failure)
         elif "final" in progress.last_report:
@@ -68,6 +70,7 @@ class Ender:
             self._pictures.submit(key)
         else:  # its predictions, written before its last report, must not vote
             Bank(folder.bank).remove(key)
+            mirror.drop(folder.bank / key)
         recorder.end_open_folds(progress, state, reason)
         summary = recorder.summary(key, report, finished=is_finished)
         metrics = {"seconds": seconds, **progress.usage.metrics, **measured, **summary}
@@ -85,6 +88,7 @@ class Ender:
             measured=measured,
         )
         delete_states(folder.trial(key))
+        mirror.drop(folder.trial(key).path, inside="resume")
         try:
             self._prune()
         except ClaimLostError:

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from tutti import mirror
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Objective
@@ -36,7 +37,7 @@ class Measure:
     ) -> None:
         self._objectives, self._folder, self._store = objectives, folder, store
         self._tasks = tasks
-        self._scorers = {task.name: Scorer.of(task) for task in tasks}
+        self._scorers = {task.name: Scorer.of(task.as_voted) for task in tasks}
         self._known: set[str] = set()  # keys of the finished trials that are in _best, or were
         # by task, scores and predictions
         self._best: dict[str, list[tuple[float, np.ndarray]]] = {task: [] for task in self._scorers}
@@ -53,7 +54,9 @@ class Measure:
         """
         values: dict[str, float | None] = {"seconds": seconds, "parameters": parameters}
         if "disk" in self._objectives:
-            values["disk"] = bytes_of(self._folder.trial(key))
+            trial = self._folder.trial(key)
+            stored = mirror.sizes(trial.path)
+            values["disk"] = sum(size for name, size in stored.items() if "best" in name.split("/")) or bytes_of(trial)
         if "gain" in self._objectives:
             values["gain"] = self._gain(key)
         return {name: float(value) for name in self._objectives if (value := values.get(name)) is not None}
@@ -63,6 +66,7 @@ class Measure:
         bank = Bank(self._folder.bank)
         for record in self._store.records():
             if record.state is TrialState.FINISHED and record.key not in self._known:
+                mirror.pull(self._folder.bank / record.key)
                 self._learn(bank, record.key)
         gains = {}
         for task in self._scorers:

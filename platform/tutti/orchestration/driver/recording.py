@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from tutti import mirror
 from tutti.config.folder import StudyFolder, fold_name
 from tutti.errors import counted
 from tutti.orchestration.broker.messages import Evaluation, Report, TrialConfig, is_first
@@ -86,7 +87,10 @@ class Recorder:
 
         donor, own = (self.folder.trial(each).resume for each in (exchange["donor"], key))
         best = self.store.record(key).score
+        mirror.pull(donor)
+        mirror.pull(own)
         take_over(donor, own, best_score=-math.inf if best is None else best, exchange=exchange)
+        mirror.push(own)
         numbers = {name: value for name, value in exchange["parameters"].items() if isinstance(value, int | float)}
         metrics = {f"pbt/{name}": float(value) for name, value in numbers.items()}
         self.tracker.log_metrics(key, metrics, step=exchange["epoch"], at=time.time())

@@ -14,6 +14,7 @@ from ray.tune.experiment import Trial
 
 from tutti.config.folder import StudyFolder
 from tutti.errors import ClusterError, Fault, StorageError, first_line
+from tutti.mirror import address_of
 from tutti.orchestration.broker.broker import Broker
 from tutti.orchestration.broker.messages import Report, TrialConfig, is_last
 from tutti.orchestration.driver.snapshot import NotSnapshotted
@@ -134,8 +135,11 @@ class PoolWatch(NotSnapshotted, tune.Callback):
     def _tell_of_nodes(self, blind: Mapping[str, str]) -> None:
         for node in blind.keys() - self._told:
             self._told.add(node)
-            text = f"the node {blind[node]} does not see {self._folder.path}, or sees another folder there"
-            self._notify(f"{text}: no trial goes there from now on; mount the shared folder there")
+            text = f"does not see {self._folder.path}, or sees another folder there"
+            remedy = "mount the shared folder there"
+            if address := address_of(self._folder.path):
+                text, remedy = f"cannot read {address}, or cannot write {self._folder.path}", "see to its credentials"
+            self._notify(f"the node {blind[node]} {text}: no trial goes there from now on; {remedy}")
 
     def _post_failures(self, reasons: list[str | None]) -> None:
         """Tells users that some pools have given up while others still train."""

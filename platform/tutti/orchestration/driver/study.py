@@ -11,6 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tutti import mirror
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
@@ -64,7 +65,8 @@ class StudyOutcome:
 def _check_folders(folder: StudyFolder, records: Sequence[TrialRecord]) -> None:
     """Refuses folders of trials that the store does not know: new trials of their keys would go on from them."""
     known = {record.key for record in records}
-    unknown = sorted(path.name for path in folder.trials.glob("t*") if path.name not in known and is_key(path.name))
+    found = {path.name for path in folder.trials.glob("t*")} | mirror.stored_keys(folder.trials)
+    unknown = sorted(name for name in found - known if is_key(name))
     if unknown:
         rule, got = f"hold only folders of the {counted(len(known), 'trial')} that its database has", ", ".join(unknown)
         remedy = "restore the database that knows the others, or move their folders away"
@@ -185,11 +187,14 @@ def clear_ended(folder: StudyFolder, trials: Sequence[TrialRecord]) -> None:
         StorageError: if something cannot be deleted.
     """
     bank = Bank(folder.bank)
-    for trial in trials:
-        if trial.state is not TrialState.RUNNING:
-            delete_states(folder.trial(trial.key))
-        if trial.state in (TrialState.STOPPED, TrialState.FAILED):
-            bank.remove(trial.key)
+    ended = [trial for trial in trials if trial.state is not TrialState.RUNNING]
+    lost = [trial.key for trial in ended if trial.state in (TrialState.STOPPED, TrialState.FAILED)]
+    for trial in ended:
+        delete_states(folder.trial(trial.key))
+    for key in lost:
+        bank.remove(key)
+    mirror.drop(folder.trials, inside="resume", keys=[trial.key for trial in ended])
+    mirror.drop(folder.bank, keys=lost)
 
 
 def _measure(study: StudyConfig, folder: StudyFolder, store: StudyStore) -> Measure | None:
@@ -338,6 +343,7 @@ def _record_exchanges(folder: StudyFolder, store: StudyStore) -> None:
     from tutti.training.loop.exchange import exchange_of
 
     for proposal in store.unfinished():
+        mirror.pull(folder.trial(proposal.key).path)
         if exchange := exchange_of(folder.trial(proposal.key).resume):
             store.keep(proposal.key, proposal.resumption.exchanged(exchange))
 

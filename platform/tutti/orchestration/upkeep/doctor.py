@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from shutil import rmtree
 
+from tutti import mirror
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
 from tutti.errors import counted
@@ -57,6 +58,9 @@ def diagnose(
         if trial.state is not TrialState.RUNNING:
             yield from _trial_folder(folder, trial)
     yield from _predictions(folder, trials)
+    for place in (folder.trials, folder.bank):  # commands may be writing elsewhere
+        for part, sweep in mirror.leftovers(place).items():
+            yield Finding(part, "what uploads that were killed have left", Repair("removed", sweep))
     spool = folder.spool
     if waiting := undelivered(spool):
         problem = f"{counted(waiting, 'report')} that MLflow has not received"

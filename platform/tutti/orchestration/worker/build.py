@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from tutti import mirror
 from tutti.bank.bank import Bank
 from tutti.config.backbones import backbone_of
 from tutti.config.folder import StudyFolder
@@ -69,6 +71,8 @@ def fine_tune_once(
         "number": number,
         "on_notice": listener.on_notice,
         "on_step": listener.on_step,
+        # A population's states are copied as soon as they are reported.
+        "on_saved": partial(mirror.push, trial, wait=study.search.scheduler == "pbt"),
     }
     if study.split.folds:
         folds = {task: prepared.folds(task) for task in parts}
@@ -77,4 +81,6 @@ def fine_tune_once(
         result = fine_tune(**settings, on_epoch=listener.on_epoch)
     if main:
         Bank(folder.bank).put(result.checkpoint, result.predictions)
+        mirror.push(trial)
+        mirror.push(folder.bank / key)
     return result.checkpoint

@@ -67,6 +67,7 @@ def fine_tune_folds(
     number: int,
     on_epoch: Callable[[int, EpochReport], None],
     on_fold: Callable[[FoldReport], None],
+    on_saved: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> FineTuned:
     """Fine-tunes once per fold on the rows of the other folds, and combines the folds' predictions.
@@ -81,6 +82,7 @@ def fine_tune_folds(
             that trains in this fold alone.
         on_epoch: called with the zero-based fold and what ``fine_tune`` passes to its own ``on_epoch``.
         on_fold: called for each complete fold; first for those that an earlier run completed.
+        on_saved: called on rank 0 after each save, of ``fine_tune`` and of a fold's predictions.
         settings: further arguments of ``fine_tune``.
 
     Returns:
@@ -108,12 +110,14 @@ def fine_tune_folds(
             on_epoch=partial(on_epoch, fold),
             key=key,
             number=number,
+            on_saved=on_saved,
             **settings,
         )
         record = replace(result.checkpoint, key=fold_name(fold), number=fold)
         from_rank_zero(partial(fold_bank.put, record, result.predictions))
         if rank() == 0:
             shutil.rmtree(trial.fold(fold).resume, ignore_errors=True)
+            on_saved()
         complete.append(record)
         on_fold(_report(complete, count))
     predictions: dict[str, dict[str, Predictions]] = {}

@@ -11,9 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tutti import mirror
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
-from tutti.errors import Fault, counted
+from tutti.errors import Fault, StorageError, counted
 from tutti.files import strays_of, write_whole
 from tutti.orchestration.worker.storage_failure import GO_ON
 
@@ -35,13 +36,26 @@ class Probe:
     """A file in the study's folder by which a node tells whether it sees that folder, or an old or empty one.
 
     Its name is new in each run: a network file system may have kept an older content of a known file.
+
+    Attributes:
+        address: of the studies, if they are on object storage. A node sees it if it gets the prepared data from there.
     """
 
     file: Path
     content: bytes
+    address: str | None = None
 
     def is_seen(self) -> bool:
         """Whether this node sees the file. Looks again for some seconds."""
+        if self.address:
+            folder = StudyFolder(self.file.parent)
+            try:
+                mirror.attach(folder.path.parent, self.address)
+                for needed in (folder.data, folder.backbones):
+                    mirror.pull(needed)
+            except StorageError:
+                return False
+            return folder.data.is_dir()
         until = time.monotonic() + PROBE_SECONDS
         while True:
             with suppress(OSError):
@@ -60,7 +74,8 @@ def probe_of(folder: StudyFolder) -> Iterator[Probe]:
         StorageError: if the file system refuses.
     """
     content = secrets.token_hex(16)
-    probe = Probe(folder.path / f".probe.{content[:8]}.tmp", content.encode())  # `tutti doctor` knows such names
+    file = folder.path / f".probe.{content[:8]}.tmp"  # `tutti doctor` knows such names
+    probe = Probe(file, content.encode(), mirror.address_of(folder.path.parent))
     write_whole(probe.file, probe.content)
     try:
         yield probe
@@ -154,5 +169,8 @@ def no_node_fault(folder: StudyFolder, blind: Mapping[str, str], resources: Reso
     if trials_that_fit(others, workers=resources.workers, cpus=cpus, gpus=gpus):
         return None
     got = f"none, or another folder, on {', '.join(blind.values())}, and no room for a trial elsewhere"
+    if address := mirror.address_of(folder.path):
+        got, remedy = got.replace(", or another folder", ""), f"put the credentials for it there{GO_ON}"
+        return Fault(address, "be readable, and its working copy writable, on every node that trains", got, remedy)
     remedy = f"mount the shared folder there{GO_ON}"
     return Fault(str(folder.path), "be the same folder on every node that trains", got, remedy)

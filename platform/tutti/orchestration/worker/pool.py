@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tutti import mirror
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources, StudyConfig
 from tutti.errors import Fault, first_line
@@ -205,6 +206,7 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
             train_loop_config={"pool": name, "job": job, "broker": broker},
             resources=job.study.resources,
             nodes=elsewhere_than(avoided),
+            on_one_node=job.probe.address is not None,
             on_placement_group=lambda group: ray.get(broker.register_placement_group.remote(name, group)),
             run_config=train.RunConfig(
                 name=f"{name}-{time.time_ns()}",
@@ -289,7 +291,9 @@ def train_trials(loop_config: Mapping[str, Any]) -> None:
                     return decision
             return False
 
-        with _clean_process(), suppress(Stopped):
+        # The trials of a population go from worker to worker, and the driver copies their states.
+        trial, alone = job.folder.trial(config["key"]).path, job.study.search.scheduler != "pbt"
+        with _clean_process(), suppress(Stopped), mirror.held(trial, release=alone and rank() == 0):
             job.train(job.study, job.folder, config, tell=tell)
         if not job.warm:
             return

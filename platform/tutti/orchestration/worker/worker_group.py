@@ -34,6 +34,7 @@ class WorkerGroup(DataParallelTrainer):
     Args:
         resources: of a study.
         nodes: a selector, by label, of those on which workers may be; by default all.
+        on_one_node: whether all workers are on the same one, since they share a trial's folder on its disk.
         on_placement_group: called with the workers' placement group as soon as it is requested, before they start.
         options: further arguments of ``DataParallelTrainer``.
     """
@@ -44,6 +45,7 @@ class WorkerGroup(DataParallelTrainer):
         resources: Resources,
         on_placement_group: Callable[[PlacementGroup], object],
         nodes: dict[str, str] | None = None,
+        on_one_node: bool = False,
         **options: Any,
     ) -> None:
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
@@ -57,6 +59,7 @@ class WorkerGroup(DataParallelTrainer):
                 use_gpu=resources.gpus_per_worker > 0,
                 resources_per_worker=per_worker,
                 label_selector=nodes,
+                placement_strategy="STRICT_PACK" if on_one_node else "PACK",
             ),
             **options,
         )

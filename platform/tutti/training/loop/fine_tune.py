@@ -58,6 +58,7 @@ def fine_tune(
     on_epoch: Callable[[EpochReport], None],
     on_notice: Callable[[str], None] = lambda text: None,
     on_step: Callable[[], None] = lambda: None,
+    on_saved: Callable[[], None] = lambda: None,
     key: str = "",
     number: int = 0,
     until: int | None = None,
@@ -75,6 +76,7 @@ def fine_tune(
             disk; first with that of the state that the run resumes from. An exception that it raises ends the run.
         on_notice: called on every rank with messages for the user that do not end the run, such as a skipped state.
         on_step: called on every rank after each step without an evaluation. An exception that it raises ends the run.
+        on_saved: called on rank 0 once a state is on disk, before its evaluation is reported.
         until: the evaluation with which the run ends, and whose weights it keeps, whatever the scores: for a run that
             trains on the rows that it evaluates on. By default all epochs are trained, and the best weights kept.
 
@@ -97,6 +99,7 @@ def fine_tune(
         model_type=model_type_of(backbone),
         limit=split_training(stages[0])[0].limit,
         on_epoch=on_epoch,
+        on_saved=on_saved,
         stage_count=len(stages),
         until=until,
     )
@@ -159,6 +162,7 @@ class _Run:
     model_type: str
     limit: TextLimit
     on_epoch: Callable[[EpochReport], None]
+    on_saved: Callable[[], None] = lambda: None
     stage_count: int
     best_score: float = -math.inf
     best: Evaluation = field(default_factory=Evaluation)
@@ -251,6 +255,7 @@ class _Run:
             waited=self.waited,
         )
         save_state(self.folder.resume, trainer, self.position, report, self.usage)
+        from_rank_zero(self.on_saved)
         if report is not None:
             self.on_epoch(report)
 
