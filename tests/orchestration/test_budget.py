@@ -173,13 +173,6 @@ def test_weights_whose_predictions_never_came_into_the_bank_go_like_any_others(s
     assert prune(study.folder, trials=trials(), max_gigabytes=2e-6) == ["t0000", "t0002"]
 
 
-def test_what_needs_pruned_weights_says_so(study):
-    best = study.folder.trial("t0000").best
-    prune_checkpoint(best)
-    with pytest.raises(StorageError, match=r"best must hold a checkpoint; got one whose weights were pruned"):
-        check_checkpoint(best)
-
-
 @pytest.mark.parametrize("moment", ["before the weights", "within the weights", "before the bank"])
 def test_a_kill_while_pruning_leaves_no_half_checkpoint_and_the_next_call_goes_on(study, monkeypatch, moment):
     def killed(*_: object, **__: object) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from tutti.cli.options import Study, local
-from tutti.errors import Fault, StudyError
+from tutti.config.yaml_file import parse_yaml
+from tutti.errors import ConfigError, Fault, StudyError
 from tutti.workflows.console import console
 from tutti.workflows.shown import show_guest
 from tutti.workflows.study import open_study
@@ -88,8 +88,8 @@ def _values(setting: str) -> tuple[str, list[Any]]:
     """A setting's name and its values, each read as YAML has it."""
     name, equals, listed = setting.partition("=")
     try:
-        values = yaml.safe_load(f"[{listed}]") if equals else []
-    except yaml.YAMLError:
+        values = parse_yaml(f"[{listed}]", what="--set") if equals else []
+    except ConfigError:
         values = []
     if not name or not values:
         raise StudyError(Fault("--set", "name a setting and its values", repr(setting), "write it like num_beams=1,4"))

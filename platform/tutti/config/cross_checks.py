@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tutti.config.layouts import layout_faults
 from tutti.config.metric_facts import FACTS, KIND_WORDS, kind_fault, kind_of, kinds_of
 from tutti.config.raw import metric_of, objective_weights_of, section, tasks_of
+from tutti.config.search import search_faults
 from tutti.config.space import sound_distributions
 from tutti.config.stages import STAGES, WEIGHTS
 from tutti.config.study import CHANGING, TEXTS, Search
@@ -327,3 +329,23 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
             rule = f"be left out with the scheduler pbt: {reason}"
             faults.append(Fault(what(key), rule, "it there", "take it out, or name another scheduler"))
     return faults
+
+
+CHECKS = (
+    layout_faults,
+    task_name_faults,
+    unknown_task_faults,
+    fold_faults,
+    split_column_faults,
+    objective_weight_faults,
+    search_faults,
+    kind_faults,
+    chain_faults,
+    packing_faults,
+    report_faults,
+    worker_faults,
+    device_faults,
+    precision_faults,
+    population_faults,
+)
+"""All checks of a raw study file, in the order in which their faults are told."""

@@ -12,30 +12,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from tutti.config.address import address_fault
-from tutti.config.cross_checks import (
-    chain_faults,
-    device_faults,
-    fold_faults,
-    kind_faults,
-    objective_weight_faults,
-    packing_faults,
-    population_faults,
-    precision_faults,
-    report_faults,
-    split_column_faults,
-    task_name_faults,
-    unknown_task_faults,
-    worker_faults,
-)
+from tutti.config.cross_checks import CHECKS
 from tutti.config.folder import StudyFolder
-from tutti.config.layouts import layout_faults
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
 from tutti.config.objective_weights import listed, proportional
 from tutti.config.paths import absolute, as_stored, has_begun, missing_file, older_folders, resolve_paths
 from tutti.config.pydantic_faults import faults_of
 from tutti.config.raw import section
 from tutti.config.recipe import Recipe
-from tutti.config.search import search_faults
 from tutti.config.space import FIELDS, Distribution, sound_distributions
 from tutti.config.stages import STAGES, WEIGHTS
 from tutti.config.study import StudyConfig
@@ -83,24 +67,7 @@ def load_study(
     faults += _odd_values(raw, places)
     raw, path_faults = resolve_paths(raw, folder=folder, what=places.what, shared=shared)
     faults += path_faults + _recipe_faults(raw, folder, places)
-    checks = (
-        layout_faults,
-        task_name_faults,
-        unknown_task_faults,
-        fold_faults,
-        split_column_faults,
-        objective_weight_faults,
-        search_faults,
-        kind_faults,
-        chain_faults,
-        packing_faults,
-        report_faults,
-        worker_faults,
-        device_faults,
-        precision_faults,
-        population_faults,
-    )
-    for check in checks:
+    for check in CHECKS:
         faults = _merged(faults, check(raw, what=places.what))
     config = None
     try:
