@@ -29,7 +29,7 @@ def test_a_study_on_object_storage_goes_on_and_is_read_from_machines_without_any
         return {"TUTTI_CACHE": str(tmp_path / name), **secrets}
 
     first = tutti_command("tune", study.file, env=machine("first"))
-    first.wait_for(lambda: "t0001" in first.output, what="a second trial")
+    first.wait_for(lambda: "t0001" in first.output, what="a second trial", seconds=900)
     interrupt(first)
     assert first.wait() == 130, first.output
 
