@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,13 +31,11 @@ import shared
 import torch
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
-from shared import Rows, Target
+from shared import Rows, Target, Turns
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
-    Trainer,
-    TrainingArguments,
     pipeline,
     set_seed,
 )
@@ -86,8 +82,7 @@ def new_decoder(texts: Sequence[str], folder: Path) -> str:
 def instruction_rows(data: Path, count: int, folder: Path) -> tuple[Rows, Texts]:
     """Rows as a study encodes them, and the texts of the same training rows. Makes the decoder first."""
     file = data / "train.jsonl"
-    if not file.is_file():
-        raise SystemExit(f"{file} is not there. Name with --data a folder whose train.jsonl has input and output.")
+    shared.at_hand(file, folder="whose train.jsonl has input and output")
     config = TaskConfig(
         layout="instructions", train=str(file), max_train_samples=count, generation={"max_new_tokens": NEW_TOKENS}
     )
@@ -134,43 +129,26 @@ def trainer_seconds(texts: Texts, folder: Path) -> float:
     set_seed(0)
     model = AutoModelForCausalLM.from_pretrained(shared.backbone)
     lora = LoraConfig(r=RANK, lora_alpha=16, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
-    trainer = Trainer(
-        model=get_peft_model(model, lora),
-        args=TrainingArguments(
-            output_dir=str(folder),
-            **_keys(),
-            bf16=cpu_gains_from_bf16(),
-            max_grad_norm=0.3,
-            lr_scheduler_type="constant",
-            train_sampling_strategy="group_by_length",
-            remove_unused_columns=False,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-        ),
-        train_dataset=Dataset.from_list([{**row, "length": len(row["text"]) + len(row["label"])} for row in texts]),
-        data_collator=_collator(load_tokenizer(shared.backbone)),
-    )
-    torch.set_num_threads(1)  # accelerate may have increased it
-    return shared.timed(trainer).seconds
+    rows = Dataset.from_list([{**row, "length": len(row["text"]) + len(row["label"])} for row in texts])
+    keys = _keys() | {"max_grad_norm": 0.3, "lr_scheduler_type": "constant", "remove_unused_columns": False}
+    collate = _collator(load_tokenizer(shared.backbone))
+    return shared.timed(
+        shared.plain_trainer(
+            get_peft_model(model, lora), rows, collate, folder=folder, train_sampling_strategy="group_by_length", **keys
+        )
+    ).seconds
 
 
 def training_ratio(rows: Rows, texts: Texts, *, turns: int, folder: Path) -> dict[str, float]:
     part = rows.parts[TASK]["train"]
     targets = int((part.lengths - np.array(part.encoded.data.column(SOURCE))).sum())
     warm = dict(rows.parts[TASK]) | {"train": take(part, np.arange(2 * BATCH))}
-    trial_seconds(Rows(rows.tasks, {TASK: warm}), folder / "warm")  # the first steps of a process are slow
-    trainer_seconds(texts[: 2 * BATCH], folder / "warm")
-    ours, theirs = [], []
-    for turn in range(turns):
-        for first in (True, False) if turn % 2 == 0 else (False, True):
-            if first:
-                ours.append(trial_seconds(rows, folder / f"trial {turn}"))
-            else:
-                theirs.append(trainer_seconds(texts, folder / f"trainer {turn}"))
-    ratios = [other / own for own, other in zip(ours, theirs, strict=True)]
-    return {"target_tokens_per_second": targets / median(ours), "vs_trainer": median(ratios)}
+    contenders = {
+        "trial": lambda own, folder: (trial_seconds(own, folder),),
+        "trainer": lambda own, folder: (trainer_seconds(texts[: len(own.parts[TASK]["train"].ids)], folder),),
+    }
+    taken = Turns.of(contenders, rows, warm_up=Rows(rows.tasks, {TASK: warm}), turns=turns, folder=folder)
+    return {"target_tokens_per_second": targets / taken.median("trial"), "vs_trainer": taken.ratio("trainer")}
 
 
 def writing_ratio(rows: Rows, count: int, *, folder: Path) -> dict[str, float]:
@@ -203,19 +181,13 @@ def writing_ratio(rows: Rows, count: int, *, folder: Path) -> dict[str, float]:
 def main() -> None:
     parser = shared.arguments(__doc__, quick="160 rows, 3 turns, 100 texts: under 5 minutes")
     parser.set_defaults(data=INSTRUCTIONS)
-    parser.add_argument("--cpu-time", action="store_true", help="count the CPU seconds of the process")
-    options = parser.parse_args()
-    if options.cpu_time:
-        shared.clock = time.process_time
-    shared.quiet()
-    torch.set_num_threads(1)
+    options = shared.with_cpu_time(parser)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows, texts = instruction_rows(options.data, 178 if options.quick else 1600, folder)
         values = training_ratio(rows, texts, turns=3 if options.quick else 5, folder=folder)
         values |= writing_ratio(rows, min(100 if options.quick else 200, len(texts)), folder=folder / "writing")
-    shared.show_results(values, TARGETS)
-    shared.write_json(values, options.json)
+    shared.show_results(values, TARGETS, options.json)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ Nothing is trained; all else is real.
 * broker_actor: the same as Ray runs it, an actor called by two processes, with 200 trials in progress. Each report
   takes three calls: the worker's report, its question whether to go on, and Tune's for the next report.
 * study: reports/s through everything: the workers, the broker, Tune, Optuna's database and MLflow's queue, from trials
-  of 50 reports, two at a time.
-* records_seconds: a look at all trials in a database with 10,000, of which a study's driver takes one per event for its
-  table, and another every 5 s for Prometheus.
+  of 50 reports, one at a time.
+* head_mib_per_trial: memory of the processes that a trial in progress has on the driver's node besides its workers: the
+  host of its pool and Tune's actor.
+* records_seconds: a look at all trials in a database with 2,000, which a driver takes for its table and for Prometheus.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import asyncio
 import os
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import psutil
 import ray
 import shared
 import trial_overhead
@@ -104,15 +106,37 @@ def as_actor(reports: int) -> float:
     return IN_PROGRESS * reports / (time.perf_counter() - began)
 
 
-def whole(trials: int, data: Path) -> float:
-    """Reports/s of a study, from its first trial's first report to its last trial's end."""
+def whole(trials: int, data: Path) -> tuple[float, float]:
+    """Reports/s of a study, from its first trial's begin to its last one's end, and MiB per trial in progress."""
     trial_overhead.EPOCHS = REPORTS
+    memory: list[float] = []
+
+    def watch(_: StudyStore) -> None:
+        if len(memory) < 10:  # each look takes a while
+            memory.append(memory_of("ray::PoolHost", "ray::RelayedTrial"))
+
     with tempfile.TemporaryDirectory() as temporary:
         noted = trial_overhead.run(
-            Path(temporary), trials=trials, isolation="warm", train=report_many, data=data, sampler="random"
+            Path(temporary),
+            trials=trials,
+            isolation="warm",
+            train=report_many,
+            data=data,
+            watch=watch,
+            sampler="random",
         )
     times = [at for _, what, at in noted if what in ("begin", "end")]
-    return trials * REPORTS / (max(times) - min(times))
+    return trials * REPORTS / (max(times) - min(times)), max(memory)
+
+
+def memory_of(*names: str) -> float:
+    """MiB that this process's descendants with these titles have for themselves."""
+    total = 0
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess, IndexError):
+            if each.cmdline()[0].startswith(names):
+                total += each.memory_full_info().uss
+    return total / 2**20
 
 
 def report_many(*given: Any, **named: Any) -> None:
@@ -140,12 +164,11 @@ def main() -> None:
     shared.quiet()
     reports = 20 if options.quick else 100
     values = {f"broker_{trials}": asyncio.run(alone(trials, reports)) for trials in (1, 50, 500)}
-    with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=2):
+    with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1):
         values["broker_actor"] = as_actor(reports)
-        values["study"] = whole(10 if options.quick else 40, options.data)
-    values["records_seconds"] = records_seconds(2000 if options.quick else 10_000)
-    shared.show_results(values, TARGETS)
-    shared.write_json(values, options.json)
+        values["study"], values["head_mib_per_trial"] = whole(10 if options.quick else 40, options.data)
+    values["records_seconds"] = records_seconds(500 if options.quick else 2000)
+    shared.show_results(values, TARGETS, options.json)
 
 
 if __name__ == "__main__":

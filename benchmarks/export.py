@@ -86,8 +86,7 @@ class OnnxMember:
 def sentences(data: Path, count: int) -> list[str]:
     """The first sentences of SST-2's training file. Exits with a message if it is missing."""
     file = data / "SST-2" / "train.tsv"
-    if not file.is_file():
-        raise SystemExit(f"{file} is not there. Name with --data a folder that has SST-2/train.tsv.")
+    shared.at_hand(file, folder="that has SST-2/train.tsv")
     with file.open(encoding="utf8", newline="") as lines:
         rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
         return [row["sentence"] for row, _ in zip(rows, range(count), strict=False)]
@@ -159,11 +158,10 @@ def speeds(runs: dict[str, Callable[[], object]], *, rows: int, turns: int) -> d
     for run in runs.values():  # kernels are made for each new shape of a batch
         run()
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(turns):
-        for name in list(runs)[:: 1 if turn % 2 == 0 else -1]:
-            start = shared.now()
-            runs[name]()
-            seconds[name].append(shared.now() - start)
+    for _, name in shared.in_turns(runs, turns):
+        start = shared.now()
+        runs[name]()
+        seconds[name].append(shared.now() - start)
 
     def ratio(ours: str, theirs: str) -> float:
         return median(two / one for one, two in zip(seconds[ours], seconds[theirs], strict=True))
@@ -198,11 +196,7 @@ def startup(folder: Path) -> float:
 def main() -> None:
     parser = shared.arguments(__doc__, quick="300 rows, 3 turns: about 2 minutes")
     parser.add_argument("--threads", type=int, default=1, help="of torch and onnxruntime")
-    parser.add_argument("--cpu-time", action="store_true", help="count the CPU seconds of the process")
-    options = parser.parse_args()
-    if options.cpu_time:
-        shared.clock = time.process_time
-    shared.quiet()
+    options = shared.with_cpu_time(parser)
     torch.set_num_threads(options.threads)
     texts = sentences(options.data, 300 if options.quick else 4000)
     with tempfile.TemporaryDirectory() as name:
@@ -217,8 +211,7 @@ def main() -> None:
         values |= speeds(runs, rows=len(texts), turns=3 if options.quick else 5)
         labels = [runs[each]()["label"] for each in ("bundle_float32", "int8")]  # type: ignore[index]
         values["flipped_labels"] = float(np.mean([one != two for one, two in zip(*labels, strict=True)]))
-    shared.show_results(values, TARGETS)
-    shared.write_json(values, options.json)
+    shared.show_results(values, TARGETS, options.json)
 
 
 if __name__ == "__main__":

@@ -109,8 +109,7 @@ def main() -> None:
         values[name] = mean(by_seed)
         if len(by_seed) > 1:
             values[f"{name}, standard deviation"] = stdev(by_seed)
-    shared.show_results(values, {})
-    shared.write_json(values, options.json)
+    shared.show_results(values, {}, options.json)
 
 
 if __name__ == "__main__":

@@ -193,10 +193,9 @@ def speed(data: Path, folder: Path, *, rows: int, turns: int) -> dict[str, float
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     probabilities: dict[str, np.ndarray] = {}
     with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None):
-        for turn in range(turns):
-            for name in [*contenders] if turn % 2 == 0 else [*contenders][::-1]:
-                duration, probabilities[name] = contenders[name]()
-                seconds[name].append(duration)
+        for _, name in shared.in_turns(contenders, turns):
+            duration, probabilities[name] = contenders[name]()
+            seconds[name].append(duration)
     print(f"\nSST-2, {len(texts)} rows, {MEMBERS} members, {turns} turns; tutti in {precisions[0]}")
     for name, durations in seconds.items():
         print(f"{name:16}{len(texts) / median(durations):10.1f} rows/s")
@@ -258,8 +257,7 @@ def main() -> None:
         values = speed(options.data, Path(folder) / "speed", rows=rows, turns=turns)
     with tempfile.TemporaryDirectory() as folder:
         values["memory_growth"] = memory(options.data, Path(folder), rows=60_000 if options.quick else 1_000_000)
-    shared.show_results(values, TARGETS)
-    shared.write_json(values, options.json)
+    shared.show_results(values, TARGETS, options.json)
 
 
 if __name__ == "__main__":

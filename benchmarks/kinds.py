@@ -21,12 +21,9 @@ from __future__ import annotations
 import csv
 import os
 import tempfile
-import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -34,25 +31,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import shared
 import torch
-from shared import BACKBONE, MAX_LENGTH, Rows, Target
+from shared import BACKBONE, MAX_LENGTH, Rows, Target, Turns
 from torch import nn
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorWithPadding,
-    Trainer,
-    TrainingArguments,
-    get_linear_schedule_with_warmup,
     set_seed,
 )
 
 from tutti.config.study import TaskConfig
-from tutti.data.encode import load_parts, take
-from tutti.data.prepare import prepare
 from tutti.ensembling.procedure import Ballot, Procedure, auto_methods, out_of_fold
 from tutti.ensembling.select import Selection
-from tutti.records import TextLimit
-from tutti.tasks.build import task_specs
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.metrics import METRICS
 from tutti.tasks.scorer import Scorer
@@ -63,31 +53,25 @@ EMOTIONS = shared.GLUE.parent / "kinds" / "emotions"
 TASK, METRIC = "emotions", "macro_f1"
 BATCH, RATE = 16, 5e-5
 LABELS, MEMBERS, ROWS = 28, 8, 2000
-Timed = tuple[float, int]  # seconds, optimizer steps
+Timed = tuple[float]  # seconds per optimizer step
 
 
 def emotion_rows(data: Path, count: int) -> Rows:
     """The first training rows, encoded as a study does. Exits with a message if the file is missing."""
     file = data / "train.csv"
-    if not file.is_file():
-        raise SystemExit(f"{file} is not there. Name with --data a folder whose train.csv has id, text and 28 labels.")
+    shared.at_hand(file, folder="whose train.csv has id, text and 28 labels")
     with file.open(encoding="utf8", newline="") as lines:
         identity, text, *labels = next(csv.reader(lines))
     columns: Any = {"id": identity, "text": text, "labels": labels}
     config = TaskConfig(layout="table", train=str(file), columns=columns, metric=METRIC)
-    with tempfile.TemporaryDirectory() as folder:
-        specs = task_specs({TASK: config})
-        prepared = prepare(specs, validation=0.1, seed=0, folder=Path(folder) / "prepared")
-        loaded = load_parts(prepared, tokenizer=BACKBONE, limit=TextLimit(MAX_LENGTH), cache=Path(folder) / "cache")
-        parts = {part: take(rows, np.arange(min(count, len(rows.ids)))) for part, rows in loaded[TASK].items()}
-    return Rows(prepared.tasks, {TASK: parts})
+    return shared.rows_of({TASK: config}, validation=0.1, count=count)
 
 
 def _trial(rows: Rows, folder: Path) -> Timed:
     keys = {"per_device_train_batch_size": BATCH, "learning_rate": RATE, "weight_decay": 0.0, "warmup_steps": 0}
     keys |= {"num_train_epochs": 1, "max_length": MAX_LENGTH, "bf16": cpu_gains_from_bf16(), "group_by_length": False}
     watch = shared.timed(shared.trial_trainer(rows, keys, folder=folder))
-    return watch.seconds, watch.steps
+    return (watch.seconds / watch.steps,)
 
 
 def _model() -> nn.Module:
@@ -98,65 +82,29 @@ def _model() -> nn.Module:
     return model
 
 
+def _collator() -> DataCollatorWithPadding:
+    return DataCollatorWithPadding(AutoTokenizer.from_pretrained(BACKBONE))
+
+
 def _trainer(rows: Rows, folder: Path) -> Timed:
-    trainer = Trainer(
-        model=_model(),
-        args=TrainingArguments(
-            output_dir=str(folder),
-            num_train_epochs=1,
-            learning_rate=RATE,
-            per_device_train_batch_size=BATCH,
-            bf16=cpu_gains_from_bf16(),
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-        ),
-        train_dataset=shared.plain_rows(rows.parts[TASK]["train"]),
-        data_collator=DataCollatorWithPadding(AutoTokenizer.from_pretrained(BACKBONE)),
-    )
-    torch.set_num_threads(1)  # accelerate may have increased it
-    watch = shared.timed(trainer)
-    return watch.seconds, watch.steps
+    plain, keys = shared.plain_rows(rows.parts[TASK]["train"]), {"per_device_train_batch_size": BATCH}
+    watch = shared.timed(shared.plain_trainer(_model(), plain, _collator(), folder=folder, learning_rate=RATE, **keys))
+    return (watch.seconds / watch.steps,)
 
 
 def _bare(rows: Rows, folder: Path) -> Timed:
-    model, collate = _model(), DataCollatorWithPadding(AutoTokenizer.from_pretrained(BACKBONE))
-    plain = shared.plain_rows(rows.parts[TASK]["train"])
+    model, collate, plain = _model(), _collator(), shared.plain_rows(rows.parts[TASK]["train"])
     batches = np.array_split(np.random.default_rng(0).permutation(len(plain)), -(-len(plain) // BATCH))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
-    schedule = get_linear_schedule_with_warmup(optimizer, 0, len(batches))
-    model.train()
-    bf16, start = cpu_gains_from_bf16(), shared.now()
-    for batch in batches:
-        inputs = collate([plain[row] for row in batch])
-        with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
-            loss = model(**inputs).loss
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-    return shared.now() - start, len(batches)
+
+    def loss(batch: np.ndarray) -> torch.Tensor:
+        value: torch.Tensor = model(**collate([plain[row] for row in batch])).loss
+        return value
+
+    steps = len(batches)
+    return (shared.bare_loop(model, batches, loss, steps=steps, rate=RATE, bf16=cpu_gains_from_bf16()) / steps,)
 
 
 CONTENDERS: dict[str, Callable[[Rows, Path], Timed]] = {"trial": _trial, "trainer": _trainer, "bare": _bare}
-
-
-def step_times(rows: Rows, *, turns: int, folder: Path) -> dict[str, float]:
-    """Seconds per step of the trial, and the others' relative to them."""
-    for run in CONTENDERS.values():  # the first steps of a process are slow
-        run(rows, folder / "warm-up")
-    seconds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    for turn in range(turns):
-        for name in list(CONTENDERS)[:: 1 if turn % 2 == 0 else -1]:
-            duration, steps = CONTENDERS[name](rows, folder / f"{name} {turn}")
-            seconds[name].append(duration / steps)
-    ratios = {
-        f"vs_{name}": median(theirs / ours for ours, theirs in zip(seconds["trial"], seconds[name], strict=True))
-        for name in ("bare", "trainer")
-    }
-    return {"seconds_per_step": median(seconds["trial"]), **ratios}
 
 
 def synthetic_votes() -> tuple[np.ndarray, np.ndarray]:
@@ -188,18 +136,14 @@ def decide_seconds() -> float:
 def main() -> None:
     parser = shared.arguments(__doc__, quick="320 rows, 3 turns: under 5 minutes")
     parser.set_defaults(data=EMOTIONS)
-    parser.add_argument("--cpu-time", action="store_true", help="count the CPU seconds of the process")
-    options = parser.parse_args()
-    if options.cpu_time:
-        shared.clock = time.process_time
-    shared.quiet()
-    torch.set_num_threads(1)
+    options = shared.with_cpu_time(parser)
     rows = emotion_rows(options.data, 320 if options.quick else 1600)
     values = {"decide_seconds": decide_seconds()}
     with tempfile.TemporaryDirectory() as folder:
-        values |= step_times(rows, turns=3 if options.quick else 5, folder=Path(folder))
-    shared.show_results(values, TARGETS)
-    shared.write_json(values, options.json)
+        times = Turns.of(CONTENDERS, rows, warm_up=rows, turns=3 if options.quick else 5, folder=Path(folder))
+    values |= {"seconds_per_step": times.median("trial"), "vs_bare": times.ratio("bare")}
+    values["vs_trainer"] = times.ratio("trainer")
+    shared.show_results(values, TARGETS, options.json)
 
 
 if __name__ == "__main__":

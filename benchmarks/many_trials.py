@@ -91,8 +91,7 @@ def main() -> None:
     slope = np.polyfit(trial_counts[settled], resident[settled], 1)[0]
     values = {"early_seconds": early, "late_seconds": late, "growth": late / early, "mib_per_trial": slope / MIB}
     values |= {f"{name}_mib": size for name, size in disk.items()}
-    shared.show_results(values, TARGETS)
-    shared.write_json(values, options.json)
+    shared.show_results(values, TARGETS, options.json)
 
 
 if __name__ == "__main__":

@@ -54,14 +54,9 @@ WARM_UP = 3  # steps that are not measured
 
 def main() -> None:
     parser = shared.arguments(__doc__, quick="a tiny encoder and a few steps")
-    parser.add_argument("--cpu-time", action="store_true", help="measure CPU seconds instead of wall time")
     parser.add_argument("--job", type=Path, help="internal: what a worker trains")
-    options = parser.parse_args()
-    if options.cpu_time:
-        shared.clock = time.process_time
-    shared.quiet()
+    options = shared.with_cpu_time(parser)
     disable_progress_bars()
-    torch.set_num_threads(1)
     if options.job:
         work(options.job)
         return
@@ -83,8 +78,7 @@ def main() -> None:
         values["two_workers_vs_one"] = two_workers(job, folder=folder, turns=1 if options.quick else 3)
         texts.write_text("".join(lines), encoding="utf8")
         values["encoding"] = encoding(texts, made["encoder"], folder=folder, turns=1 if options.quick else 3)
-    shared.show_results(values, TARGETS)
-    shared.write_json(values, options.json)
+    shared.show_results(values, TARGETS, options.json)
 
 
 def measure(made: dict[str, str], packed: Corpus, apart: Corpus, *, steps: int, folder: Path) -> dict[str, float]:

@@ -194,8 +194,7 @@ def main() -> None:
         "two_workers_vs_two_threads": ratio(seconds["1 worker, 2 threads"], two_workers),
         "memory_vs_trainer": ratio(memory["trial"], memory["plain"]),
     }
-    shared.show_results(results, TARGETS)
-    shared.write_json(results, options.json)
+    shared.show_results(results, TARGETS, options.json)
 
 
 if __name__ == "__main__":

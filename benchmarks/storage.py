@@ -126,8 +126,7 @@ def main() -> None:
         "wait_share": median(shares),
         "stored_mb": sum(sizes.values()) / 1e6,
     }
-    shared.show_results(values, TARGETS)
-    shared.write_json(values, options.json)
+    shared.show_results(values, TARGETS, options.json)
 
 
 if __name__ == "__main__":

@@ -317,10 +317,9 @@ def main() -> None:
     medians = {key: median(study[key] for study in compared) for key in compared[0]}
     values = {"loop_best": best, "loop_unseen": theirs.unseen[-1][1], "loop_seconds_to_best": seconds}
     values |= {"loop_seconds": theirs.seconds, **{key: value for key, value in medians.items() if value}}
-    shared.show_results(values, {"speedup": Target(5), "unseen_speedup": Target(5)})
     if not medians["speedup"]:
         print("Tutti did not reach the loop's best validation score in a quarter of the loop's time.")
-    shared.write_json(values, options.json)
+    shared.show_results(values, {"speedup": Target(5), "unseen_speedup": Target(5)}, options.json)
 
 
 if __name__ == "__main__":

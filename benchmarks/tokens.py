@@ -19,11 +19,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -31,23 +29,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import shared
 import torch
-from shared import BACKBONE, MAX_LENGTH, Rows, Target
+from shared import BACKBONE, MAX_LENGTH, Rows, Target, Turns
 from torch import nn
 from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
     DataCollatorForTokenClassification,
-    Trainer,
-    TrainingArguments,
-    get_linear_schedule_with_warmup,
     set_seed,
 )
 
 from tutti.config.study import TaskConfig
-from tutti.data.encode import EncodedPart, load_parts, take
-from tutti.data.prepare import prepare
-from tutti.records import TextLimit
-from tutti.tasks.build import task_specs
+from tutti.data.encode import EncodedPart, take
 from tutti.tasks.kinds.entities import best_paths
 from tutti.training.machine.precision import cpu_gains_from_bf16
 from tutti.training.predict import predict
@@ -68,14 +60,9 @@ def entity_rows(data: Path, count: int) -> Rows:
     files = {
         part: data / f"{name}.conll" for part, name in (("train", "train"), ("validation", "dev"), ("test", "test"))
     }
-    if missing := [file for file in files.values() if not file.is_file()]:
-        raise SystemExit(f"{missing[0]} is not there. Name with --data a folder with train, dev and test.conll.")
+    shared.at_hand(*files.values(), folder="with train, dev and test.conll")
     config = TaskConfig(layout="tokens", **{part: str(file) for part, file in files.items()})
-    with tempfile.TemporaryDirectory() as folder:
-        prepared = prepare(task_specs({TASK: config}), validation=0.1, seed=0, folder=Path(folder) / "prepared")
-        loaded = load_parts(prepared, tokenizer=BACKBONE, limit=TextLimit(MAX_LENGTH), cache=Path(folder) / "cache")
-        parts = {part: take(rows, np.arange(min(count, len(rows.ids)))) for part, rows in loaded[TASK].items()}
-    return Rows(prepared.tasks, {TASK: parts})
+    return shared.rows_of({TASK: config}, validation=0.1, count=count)
 
 
 def plain_rows(part: EncodedPart) -> list[dict[str, Any]]:
@@ -96,13 +83,9 @@ def _trial(rows: Rows, folder: Path) -> Timed:
     keys |= {"num_train_epochs": 1, "max_length": MAX_LENGTH, "bf16": cpu_gains_from_bf16()}
     trainer = shared.trial_trainer(rows, keys, folder=folder)
     seconds, start = shared.timed(trainer).seconds, shared.now()
-    with _precision():
+    with torch.autocast("cpu", torch.bfloat16) if cpu_gains_from_bf16() else nullcontext():
         predict(trainer.model, rows.parts[TASK]["test"], task=TASK, batch_size=64, device=torch.device("cpu"))
     return seconds, shared.now() - start
-
-
-def _precision() -> Any:
-    return torch.autocast("cpu", torch.bfloat16) if cpu_gains_from_bf16() else nullcontext()
 
 
 def _model(rows: Rows) -> nn.Module:
@@ -111,27 +94,15 @@ def _model(rows: Rows) -> nn.Module:
     return model
 
 
+def _collator() -> DataCollatorForTokenClassification:
+    return DataCollatorForTokenClassification(AutoTokenizer.from_pretrained(BACKBONE))
+
+
 def _trainer(rows: Rows, folder: Path) -> Timed:
-    trainer = Trainer(
-        model=_model(rows),
-        args=TrainingArguments(
-            output_dir=str(folder),
-            num_train_epochs=1,
-            learning_rate=RATE,
-            per_device_train_batch_size=BATCH,
-            per_device_eval_batch_size=64,
-            bf16=cpu_gains_from_bf16(),
-            bf16_full_eval=False,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-        ),
-        train_dataset=plain_rows(rows.parts[TASK]["train"]),
-        data_collator=DataCollatorForTokenClassification(AutoTokenizer.from_pretrained(BACKBONE)),
-    )
-    torch.set_num_threads(1)  # accelerate may have increased it
-    seconds, test = shared.timed(trainer).seconds, plain_rows(rows.parts[TASK]["test"])
+    keys = {"per_device_train_batch_size": BATCH, "per_device_eval_batch_size": 64, "bf16_full_eval": False}
+    train, test = (plain_rows(rows.parts[TASK][part]) for part in ("train", "test"))
+    trainer = shared.plain_trainer(_model(rows), train, _collator(), folder=folder, learning_rate=RATE, **keys)
+    seconds = shared.timed(trainer).seconds
     start = shared.now()
     trainer.predict(test)
     return seconds, shared.now() - start
@@ -146,23 +117,15 @@ def _batches(lengths: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _bare(rows: Rows, folder: Path) -> Timed:
-    model, tokenizer = _model(rows), AutoTokenizer.from_pretrained(BACKBONE)
-    collate, plain = DataCollatorForTokenClassification(tokenizer), plain_rows(rows.parts[TASK]["train"])
+    model, collate, plain = _model(rows), _collator(), plain_rows(rows.parts[TASK]["train"])
     batches = list(_batches(rows.parts[TASK]["train"].lengths))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
-    schedule = get_linear_schedule_with_warmup(optimizer, 0, len(batches))
-    model.train()
-    start = shared.now()
-    for batch in batches:
-        inputs = collate([plain[row] for row in batch])
-        with _precision():
-            loss = model(**inputs).loss
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-    return shared.now() - start, float("nan")
+
+    def loss(batch: np.ndarray) -> torch.Tensor:
+        value: torch.Tensor = model(**collate([plain[row] for row in batch])).loss
+        return value
+
+    bf16 = cpu_gains_from_bf16()
+    return shared.bare_loop(model, batches, loss, steps=len(batches), rate=RATE, bf16=bf16), float("nan")
 
 
 CONTENDERS: dict[str, Callable[[Rows, Path], Timed]] = {"trial": _trial, "trainer": _trainer, "bare": _bare}
@@ -171,22 +134,13 @@ CONTENDERS: dict[str, Callable[[Rows, Path], Timed]] = {"trial": _trial, "traine
 def times(rows: Rows, *, turns: int, folder: Path) -> dict[str, float]:
     """Seconds of the trial's epoch and predictions, and the others' relative to them."""
     few = Rows(rows.tasks, {TASK: {part: take(own, np.arange(32)) for part, own in rows.parts[TASK].items()}})
-    for run in CONTENDERS.values():  # the first steps of a process are slow
-        run(few, folder / "warm-up")
-    seconds: dict[str, list[Timed]] = {name: [] for name in CONTENDERS}
-    for turn in range(turns):
-        for name in list(CONTENDERS)[:: 1 if turn % 2 == 0 else -1]:
-            seconds[name].append(CONTENDERS[name](rows, folder / f"{name} {turn}"))
-
-    def ratio(name: str, which: int) -> float:
-        return median(theirs[which] / ours[which] for ours, theirs in zip(seconds["trial"], seconds[name], strict=True))
-
+    taken = Turns.of(CONTENDERS, rows, warm_up=few, turns=turns, folder=folder)
     return {
-        "train_seconds": median(own for own, _ in seconds["trial"]),
-        "predict_seconds": median(own for _, own in seconds["trial"]),
-        "vs_trainer": ratio("trainer", 0),
-        "predict_vs_trainer": ratio("trainer", 1),
-        "vs_bare": ratio("bare", 0),
+        "train_seconds": taken.median("trial"),
+        "predict_seconds": taken.median("trial", 1),
+        "vs_trainer": taken.ratio("trainer"),
+        "predict_vs_trainer": taken.ratio("trainer", 1),
+        "vs_bare": taken.ratio("bare"),
     }
 
 
@@ -201,18 +155,12 @@ def viterbi_seconds() -> float:
 def main() -> None:
     parser = shared.arguments(__doc__, quick="480 rows, 3 turns: under 3 minutes")
     parser.set_defaults(data=ENTITIES)
-    parser.add_argument("--cpu-time", action="store_true", help="count the CPU seconds of the process")
-    options = parser.parse_args()
-    if options.cpu_time:
-        shared.clock = time.process_time
-    shared.quiet()
-    torch.set_num_threads(1)
+    options = shared.with_cpu_time(parser)
     rows = entity_rows(options.data, 480 if options.quick else 2994)
     values = {"viterbi_seconds": min(viterbi_seconds() for _ in range(3))}
     with tempfile.TemporaryDirectory() as folder:
         values |= times(rows, turns=3 if options.quick else 5, folder=Path(folder))
-    shared.show_results(values, TARGETS)
-    shared.write_json(values, options.json)
+    shared.show_results(values, TARGETS, options.json)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -56,7 +55,6 @@ from transformers import (
     DataCollatorWithPadding,
     Trainer,
     TrainingArguments,
-    get_linear_schedule_with_warmup,
     set_seed,
 )
 
@@ -94,10 +92,6 @@ def _bf16() -> bool:
 
 def _max_tokens() -> int:
     return shared.batch * MAX_LENGTH
-
-
-def _autocast(*, bf16: bool) -> AbstractContextManager[object]:
-    return torch.autocast(shared.device.type, torch.bfloat16) if bf16 else nullcontext()
 
 
 def _on_device(values: torch.Tensor) -> torch.Tensor:
@@ -170,19 +164,11 @@ def _bare(rows: Rows, folder: Path) -> Timed:
                 if name in batch[0]
             } | {"labels": torch.tensor([row["labels"] for row in batch])}
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
-    schedule = get_linear_schedule_with_warmup(optimizer, 0, len(order))
-    model.train()
-    bf16, start = _bf16(), shared.now()
-    for batch in collated():
-        with _autocast(bf16=bf16):
-            loss = model(**{name: _on_device(values) for name, values in batch.items()}).loss
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-    return shared.now() - start, len(order)
+    def loss(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        value: torch.Tensor = model(**{name: _on_device(values) for name, values in batch.items()}).loss
+        return value
+
+    return shared.bare_loop(model, collated(), loss, steps=len(order), rate=RATE, bf16=_bf16()), len(order)
 
 
 CONTENDERS: dict[str, Callable[[Rows, Path], Timed]] = {
@@ -217,13 +203,11 @@ def compare(rows: Rows, names: tuple[str, ...], *, count: int, repeats: int, fol
         CONTENDERS[name](first if name in IN_FLOAT32 else drawn, folder / "warm-up")
     seconds: dict[str, list[float]] = {name: [] for name in names}
     steps, mib = {}, {}
-    for turn in range(repeats):
-        order = names if turn % 2 == 0 else names[::-1]  # so that no contender always follows the same one
-        for name in order:
-            with shared.peak_memory() as peak:
-                duration, steps[name] = CONTENDERS[name](drawn, folder / f"{name} {turn}")
-            seconds[name].append(duration)
-            mib[name] = peak()
+    for turn, name in shared.in_turns(names, repeats):
+        with shared.peak_memory() as peak:
+            duration, steps[name] = CONTENDERS[name](drawn, folder / f"{name} {turn}")
+        seconds[name].append(duration)
+        mib[name] = peak()
     count = len(drawn.parts[task.name]["train"].ids) * shared.epochs
     ratios = {
         name: median(theirs / ours for ours, theirs in zip(seconds["trial"], seconds[name], strict=True))
@@ -308,22 +292,14 @@ def _bare_loop(model: nn.Module, rows: Rows, *, bf16: bool) -> float:
         world=1,
     )
     task_rows = TaskRows(parts, multiple=8 if shared.device.type == "cuda" else 1)  # like a trial's
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
-    schedule = get_linear_schedule_with_warmup(optimizer, 0, len(batches))
-    model.train()
-    start = shared.now()
-    for task_batch in batches:
+
+    def loss(task_batch: Any) -> torch.Tensor:
         tensors = {name: value for name, value in task_rows[task_batch].items() if isinstance(value, torch.Tensor)}
         batch = {name: _on_device(values) for name, values in tensors.items()}
-        with _autocast(bf16=bf16):
-            inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
-            loss = nn.functional.cross_entropy(model(task.name, **inputs), batch["labels"])
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-    return shared.now() - start
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
+        return nn.functional.cross_entropy(model(task.name, **inputs), batch["labels"])
+
+    return shared.bare_loop(model, batches, loss, steps=len(batches), rate=RATE, bf16=bf16)
 
 
 def ema_ms(*, repeats: int) -> float:
@@ -386,8 +362,7 @@ def main() -> None:
         results["engine_ms_per_step"] = engine_ms_per_step(rows.of("SST-2"), steps=steps, repeats=turns, folder=folder)
         results["ema_ms"] = ema_ms(repeats=10 * turns)
     as_targets = (options.device, options.batch, options.base) == ("cpu", BATCH, False)
-    shared.show_results(results, TARGETS if as_targets else {})
-    shared.write_json(results, options.json)
+    shared.show_results(results, TARGETS if as_targets else {}, options.json)
 
 
 if __name__ == "__main__":

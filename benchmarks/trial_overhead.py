@@ -267,8 +267,7 @@ def main() -> None:
     values["stop_to_free_seconds"] = median(found["stop"])
     values["isolated_stop_to_free_seconds"] = median(found["isolated_stop"])
     values["first_step_seconds"] = median(found["step"])
-    shared.show_results(values, TARGETS)
-    shared.write_json(values, options.json)
+    shared.show_results(values, TARGETS, options.json)
 
 
 if __name__ == "__main__":

@@ -158,12 +158,14 @@ class Cluster:
     Attributes:
         address: of the dashboard.
         metrics: where Prometheus reads what the head tells.
+        folder: with Ray's files.
         env: what a client needs to be let in.
     """
 
     running: Running
     address: str
     metrics: str
+    folder: Path
     env: Mapping[str, str]
 
 
@@ -186,7 +188,8 @@ def cluster(tutti_command, free_port) -> Iterator[Cluster]:
         return False
 
     running.wait_for(answers, what="a dashboard that lists jobs")
-    yield Cluster(running, address, f"http://127.0.0.1:{ports['metrics-export-port']}/metrics", env)
+    metrics = f"http://127.0.0.1:{ports['metrics-export-port']}/metrics"
+    yield Cluster(running, address, metrics, Path(temporary), env)
     running.kill()
     shutil.rmtree(temporary, ignore_errors=True)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
+from typing import Any
 
 PASSWORD = re.compile(
     r"(https?://[^/?#\s:@]*):[^/?#\s]*(?=@)"
@@ -146,3 +147,21 @@ def nearest(name: str, known: Iterable[str], *, otherwise: str) -> str:
     if not close or (len(close) == 2 and similarity[0] == similarity[1]):
         return otherwise
     return f"did you mean {by_folded[close[0]]!r}? Correct the name"
+
+
+def check_left_out(options: Mapping[str, Any], *, beside: str) -> None:
+    """Checks that none of these options is given together with the option ``beside``, which would ignore them.
+
+    Args:
+        options: the options' values by name. A value that is false or empty was not given.
+
+    Raises:
+        StudyError: with a fault for each one that is given.
+    """
+    faults = []
+    for name, value in options.items():
+        if value:
+            got = name if value is True else " ".join(value) if isinstance(value, list | tuple) else str(value)
+            faults.append(Fault(name, f"be left out with {beside}", got, "take one of the two out"))
+    if faults:
+        raise StudyError(*faults)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -49,6 +50,10 @@ _NEXT: Mapping[TrialState, AbstractSet[TrialState]] = {
 """What may follow each state; nothing follows an end. ``QUEUED`` follows a state in which a trial lost its workers."""
 
 
+TRIAL_KEY = re.compile(r"t\d+")
+"""Of trials; whatever else votes, a guest, has another one."""
+
+
 @dataclass(frozen=True)
 class TextLimit:
     """How many tokens a model reads at once, and what becomes of longer rows.
@@ -63,8 +68,10 @@ class TextLimit:
         target_max_len: maximum number of tokens of a text to be written, in tasks of texts; ``max_length`` is then of
             the prompt.
         train_on_source: whether the prompt's tokens are learnt too.
+        letters: whether rows with candidates are one prompt, in which candidates have letters.
         unit: what has a tag, in tasks of words or characters with tags, as of ``tutti.tasks.units``; ``text`` in tasks
-            whose rows have a value for each text; empty in others.
+            whose rows have a value for each text, ``letters`` in those of such prompts; empty in others.
+        lanes: how many tags each word or character has: one of each type where entities may overlap.
     """
 
     max_length: int
@@ -73,7 +80,9 @@ class TextLimit:
     swap: bool = False
     target_max_len: int = 256
     train_on_source: bool = False
+    letters: bool = False
     unit: str = ""
+    lanes: int = 1
 
 
 @dataclass(frozen=True)

@@ -225,22 +225,13 @@ def forget_pool(folder: Path) -> None:
         path.write_text(json.dumps(document), encoding="utf8")
 
 
-def second_trial(*, rows: bool = False, classes: bool = False) -> Change:
-    """Adds a second trial to the finished study's bank, with another row order or other classes."""
-
-    def put(folder: Path) -> None:
-        bank = Bank(folder / "studies/moods/bank")
-        first = bank.records()[0]
-        predictions = {part: bank.predictions(first.key, "mood", part) for part in bank.parts(first.key)["mood"]}
-        validation = predictions["validation"]
-        predictions["validation"] = replaced(
-            validation,
-            ids=validation.ids[::-1] if rows else validation.ids,
-            names=("calm", "glad", "grim") if classes else validation.names,
-        )
-        bank.put(replaced(first, key="t0001", number=1), {"mood": predictions})
-
-    return put
+def second_trial(folder: Path) -> None:
+    """Adds a second trial to the finished study's bank, with another row order."""
+    bank = Bank(folder / "studies/moods/bank")
+    first = bank.records()[0]
+    predictions = {part: bank.predictions(first.key, "mood", part) for part in bank.parts(first.key)["mood"]}
+    predictions["validation"] = replaced(predictions["validation"], ids=predictions["validation"].ids[::-1])
+    bank.put(replaced(first, key="t0001", number=1), {"mood": predictions})
 
 
 def other_study(change: Callable[[Path, dict[str, Any]], object] = lambda study, prepared: None) -> Change:

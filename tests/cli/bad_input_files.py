@@ -42,8 +42,6 @@ FILES: dict[str, Sequence[Case]] = {
         Case("the study's name is no name of a folder", yaml("study: moods", "study: my moods/1")),
         Case("the metric is unknown", yaml("macro_f1", "macro-f1")),
         Case("the metric has another name here", yaml("macro_f1", "qwk")),
-        Case("the file of an own metric is not there", yaml("macro_f1", f"{{file: metric.py, {OWN}}}")),
-        Case("the sample submission of a task is not there", mood("submission: {like: sample.csv}")),
         Case("a submission is like nothing", mood("submission: {}")),
         Case(
             "an own metric does not say what it needs",
@@ -162,10 +160,6 @@ FILES: dict[str, Sequence[Case]] = {
                 write("dev.csv", "sentence,label,prompt_id\nnew,a,p1\n"),
             ),
         ),
-        Case(
-            "a file of pseudo-labels has no labels",
-            both(mood("extra_train: [{path: more.tsv}]"), rows("more.tsv", "{n}\ttext")),
-        ),
         Case("a file of soft labels is another file", mood("extra_train: [{path: mood_pool.tsv, labels: soft}]")),
         Case(
             "soft labels in a task whose labels are numbers",
@@ -182,7 +176,6 @@ FILES: dict[str, Sequence[Case]] = {
             "a metric of classes for GLUE's STS-B",
             both(task("STS-B: {layout: glue, train: stsb.tsv}"), write("stsb.tsv", "")),
         ),
-        Case("a GLUE train file is empty", both(COLA, write("cola.tsv", ""))),
         Case("a GLUE test file lacks its header", both(COLA, write("cola_test.tsv", "0\tBill slept.\n"))),
         Case(
             "a table lacks a column",

@@ -60,21 +60,18 @@ MACHINES: dict[str, Sequence[Case]] = {
             yaml("search:\n", "resources: {cpus_per_worker: 4096}\nsearch:\n"),
             ray=True,
         ),
-        Case("neither a study file nor a job", command="submit"),
     ),
     "The machine": (
         Case("no space is left", small_disk("20k"), code=1, after=unmounted, missing=no_root_mount),
         Case("a file stands where the studies' folder should be", write("studies", "")),
-        Case("the studies' folder is the address of a server", yaml("  path: studies\n", "  path: ftp://host/studies\n")),
+        Case(
+            "the studies' folder is the address of a server", yaml("  path: studies\n", "  path: ftp://host/studies\n")
+        ),
         Case(
             "the address of a bucket has a password in it",
             yaml("  path: studies\n", "  path: s3://key:secret@bucket/studies\n"),
         ),
         Case("an ensemble is to be written to a bucket", command="ensemble studies/moods --out s3://bucket/vote"),
-        Case(
-            "a limit of no room at all for checkpoints",
-            yaml("  path: studies\n", "  path: studies\n  max_gigabytes: 0\n"),
-        ),
         Case(
             "the studies' folder lies on a read-only disk",
             small_disk("16k,ro"),

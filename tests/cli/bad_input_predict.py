@@ -40,16 +40,11 @@ PREDICT: dict[str, Sequence[Case]] = {
             "the rows are in a file that is not there",
             command="predict studies/moods --input mood_tset.tsv --out out.csv",
         ),
-        Case("the file of new rows is empty", write("new.csv", ""), PREDICT_NEW, finished=True),
         Case("a column is missing", write("new.csv", "id,txt\n1,rain\n"), PREDICT_NEW, finished=True),
         Case(
             "the first row has no id and a later one has",
             write("new.jsonl", '{"text": "rain"}\n{"id": "b", "text": "sun"}\n'),
             "predict studies/moods --input new.jsonl --out out.csv",
-        ),
-        Case(
-            "rows with labels where rows to predict are asked for",
-            command="predict studies/moods --input mood_train.tsv --out out.csv",
         ),
         Case(
             "the study has no such task",
@@ -108,7 +103,6 @@ PREDICT: dict[str, Sequence[Case]] = {
         Case("a quantisation that there is not", command="export studies/moods --quantize int4 --out bundle"),
         Case("hours without the number of rows", command="export studies/moods --max-hours 9 --out bundle"),
         Case("an alias of nothing that is registered", command="export studies/moods --alias champion --out bundle"),
-        Case("a member's weights are missing for a bundle", pruned, "export studies/moods --out bundle"),
         Case(
             "a head that no class of transformers has", command="export studies/moods --format transformers --out plain"
         ),

@@ -36,15 +36,6 @@ ROUNDS: dict[str, Sequence[Case]] = {
         Case("a round of a study without unlabelled rows", forget_pool, ROUND),
         Case("a round of a study that lacks trials", _study(lambda study: study["search"].update(trials=5)), ROUND),
         Case("a round of a study with few validation rows", command=ROUND),
-        Case("a round with a recipe that is not there", command=f"{ROUND} --recipe self_trainin"),
-        Case(
-            "a round whose recipe has a sample submission of other rows",
-            both(
-                write("sample.csv", "id,label\nt0,x\nt9,x\n"),
-                write("own.yaml", "submission: {format: csv, templates: {mood: sample.csv}}\n"),
-            ),
-            f"{ROUND} --recipe own.yaml",
-        ),
         Case(
             "the result of a round was changed by hand",
             both(

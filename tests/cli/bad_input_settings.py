@@ -63,7 +63,6 @@ SETTINGS: dict[str, Sequence[Case]] = {
         Case("a training value of the wrong type", training("learning_rate: fast")),
         Case("a training value out of range", training("ema_decay: 1.0")),
         Case("`bf16` and `fp16` together", both(training("bf16: true"), training("fp16: true"))),
-        Case("`fp16` where no worker has a GPU", training("fp16: true")),
         Case("`bits` without an adapter", training("bits: 4")),
         Case(
             "a search space by an unknown name",

@@ -41,14 +41,8 @@ TEXTS: Mapping[str, Sequence[Case]] = {
             "a chat has no turn of the assistant to be learnt",
             both(_DECODER, _answers("format: chat", [*_CHATS, {"messages": _CHATS[0]["messages"][:1]}]), _SHORT),
         ),
-        Case("a target is empty", both(_DECODER, _answers("", [*_ROWS, {"input": "say", "output": " "}]), _SHORT)),
         Case("the file is of another format", both(_DECODER, _answers("format: alpaca"), _SHORT)),
         Case("columns for a format that names its own", _answers("format: alpaca\n    columns: {text: input_text}")),
-        Case("a metric of classes for texts", _answers("metric: macro_f1")),
         Case("a metric of texts, which are not to be written", _answers("metric: rouge_l\n    generate: false")),
-        Case(
-            "a key of texts in a task of classes",
-            task("mood: {layout: competition, train: mood_train.tsv, format: hh}"),
-        ),
     )
 }

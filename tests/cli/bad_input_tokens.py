@@ -37,10 +37,6 @@ TOKENS: Mapping[str, Sequence[Case]] = {
         Case("a metric of classes for tags", _names(keys="metric: macro_f1")),
         Case("cleaning would change words", _names(keys="cleaning: {emoji: en}")),
         Case("words where single characters are named", _names(keys="unit: character")),
-        Case(
-            "a key of tags in a task of classes", task("mood: {layout: competition, train: mood_train.tsv, unit: word}")
-        ),
-        Case("a metric of many spans where rows have one", _names(_MARKED, keys="spans: one\n    metric: entity_f1")),
         Case("spans where tags mark none", _names(_MARKED, keys="spans: none")),
         Case("a single tag where tags mark no spans", _names([{"tokens": ["a"], "tags": ["X"]}] * 20, "spans: none")),
         Case("soft labels of tags", _names(keys="extra_train: [{path: a.parquet, labels: soft}]")),

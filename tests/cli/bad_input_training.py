@@ -10,14 +10,11 @@ WORKERS = f"{TUNE} --set resources.workers=2"
 
 TRAINING: dict[str, Sequence[Case]] = {
     "Training keys that do nothing": (
-        Case("a training key by the name that it has elsewhere", training("lr: 1.0e-4")),
-        Case("a key of TrainingArguments by its former name", training("evaluation_strategy: epoch")),
         Case("a task's weight by a name in other letters", training("task_weights: {Mood: 2}")),
         Case(
             "layers that start anew and never train",
             both(training("reinit_layers: 1"), training("freeze_encoder: true")),
         ),
-        Case("weights are kept by something else than score and loss", training("best_by: f1")),
         Case(
             "trials of which some keep their weights by the loss",
             space("best_by: {type: categorical, choices: [score, loss]}"),
@@ -26,7 +23,6 @@ TRAINING: dict[str, Sequence[Case]] = {
             "a population that keeps weights by the loss",
             both(training("best_by: loss"), yaml("search:\n", "search:\n  scheduler: pbt\n")),
         ),
-        Case("a text for true or false", training("group_by_length: 'yes'")),
         Case("a stage that says nothing", training("stages: [null]")),
         Case("windows that are mostly the ones before", both(training("truncation: windows"), training("stride: 99"))),
         Case(
@@ -35,7 +31,6 @@ TRAINING: dict[str, Sequence[Case]] = {
         ),
         Case("a schedule that lacks a setting", training("lr_scheduler_type: cosine_with_min_lr")),
         Case("a setting that the optimizer passes over", training("optim_args: momentum=0.9")),
-        Case("an attention that nobody computes", training("attn_implementation: spda")),
         Case(
             "`--set` of a stage that is not there",
             training("stages: [{}, {}]"),

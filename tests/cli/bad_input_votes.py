@@ -51,10 +51,8 @@ def _submission(study: str, objective: object = None) -> Change:
 GUEST = "bank import studies/moods --name lgbm --task mood --validation oof.csv --test oof.csv"
 VOTES: dict[str, Sequence[Case]] = {
     "Predictions of other models": (
-        Case("a guest's file that is not there", lambda folder: None, GUEST),
         Case("a guest's file of other rows", write("oof.csv", "id,p_calm,p_glad,p_sad\nx,1,0,0\n"), GUEST),
         Case("a guest's file without a class", write("oof.csv", "id,calm,glad\nx,1,0\n"), GUEST),
-        Case("a guest of an unknown task", write("oof.csv", "id\n"), GUEST.replace("--task mood", "--task mod")),
         Case("a guest that is called as a trial", write("oof.csv", "id\n"), GUEST.replace("lgbm", "t0000")),
         Case(
             "predictions of no trial", lambda folder: None, "bank export studies/moods --trial t9 --task mood --out o"
@@ -63,7 +61,6 @@ VOTES: dict[str, Sequence[Case]] = {
         Case("columns of a layout without names", lambda folder: None, "second studies/moods --task mood --columns a"),
     ),
     "Who may vote": (
-        Case("another study that is not there", other_study(), "ensemble studies/moods --with secnd", after=no_second),
         Case(
             "another study without a finished trial",
             other_study(lambda study, known: shutil.rmtree(study / "bank")),
@@ -141,14 +138,6 @@ VOTES: dict[str, Sequence[Case]] = {
             "ensemble studies/moods --score truth.csv",
         ),
         Case("a recipe without a name, as an unset variable leaves it", command="ensemble studies/moods --recipe="),
-    ),
-    "Reports": (
-        Case(
-            "`tutti report --out` holds other files",
-            both(lambda folder: (folder / "kept").mkdir(), write("kept/notes.txt", "mine")),
-            "report studies/moods --out kept",
-        ),
-        Case("a report on an unknown recipe", command="report studies/moods --recipe stackign"),
     ),
     "The leaderboard": (
         Case("a submission that is none", command="leaderboard add studies/moods studies --score 0.8"),

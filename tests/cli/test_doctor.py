@@ -81,10 +81,6 @@ def test_faults_are_shown_by_a_dry_run_then_mended_and_then_gone(study, group):
     assert contents(study.folder.trial("t0002").path) == resumable
 
 
-def test_a_study_whose_driver_was_killed_is_healthy_and_what_it_goes_on_from_is_named(study):
-    assert doctor(study).out.splitlines() == [CUT_OFF, HEALTHY]
-
-
 def test_a_trial_that_was_being_asked_for_is_one_that_goes_on(study):
     storage = optuna.storages.RDBStorage(study.folder.optuna_url)
     optuna.load_study(study_name="moods", storage=storage).ask()

@@ -127,7 +127,7 @@ def test_labels_that_drift_end_a_round_before_anything_is_trained(place):
 def test_a_round_goes_on_only_with_the_recipe_it_was_begun_with(place):
     folder = place / "studies/moods/rounds/1"
     folder.mkdir(parents=True, exist_ok=True)
-    plan = {"recipe": "other", "recipe_sha256": "0", "teachers": ["moods"], "trials": 1}
+    plan = {"recipe": "other", "recipe_sha256": "0", "teachers": ["moods"], "finished": 7, "trials": 1}
     (folder / "plan.json").write_text(json.dumps(plan))
     result = run(place, "round studies/moods --recipe baseline", code=2)
     assert "the recipe baseline must be that which round 1 was begun with; got another one than other" in result.err

@@ -18,6 +18,8 @@ from tutti.cluster import connect
 from tutti.cluster.connect import check_cluster, connected
 from tutti.errors import ClusterError, ResourcesError, UserError
 
+ONE = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
+
 
 @pytest.fixture(autouse=True)
 def token(monkeypatch):
@@ -27,10 +29,7 @@ def token(monkeypatch):
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "no port here")
-    with (
-        pytest.raises(ClusterError, match="Ray at no port here must answer"),
-        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
-    ):
+    with pytest.raises(ClusterError, match="Ray at no port here must answer"), connected(**ONE):
         pass
 
 
@@ -75,7 +74,7 @@ def test_a_folder_whose_path_is_too_long_for_ray_is_told_with_what_to_set(monkey
     monkeypatch.setattr(connect, "_start", refuse)
     with (
         pytest.raises(ClusterError, match=r"AF_UNIX path length .*; set RAY_TMPDIR to a folder with a short path"),
-        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
+        connected(**ONE),
     ):
         pass
 
@@ -86,7 +85,7 @@ def test_a_folder_in_which_ray_may_not_write_is_told_with_what_to_set(monkeypatc
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "file"))
     with (
         pytest.raises(ClusterError, match=r"got .*Not a directory.*; set RAY_TMPDIR to a folder .* you may write"),
-        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
+        connected(**ONE),
     ):
         pass
 
@@ -104,7 +103,7 @@ def test_a_ray_of_our_own_that_did_not_start_in_time_is_started_once_more(monkey
     monkeypatch.setattr(ray, "init", slow)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
-    trials = connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None)
+    trials = connected(**ONE)
     if begins:
         with trials as fits:
             assert fits == 2
@@ -135,8 +134,7 @@ def test_only_a_cluster_that_grows_may_have_no_room_yet(monkeypatch, address, ro
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(ray, "cluster_resources", dict)
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": float(room)}}])
-    needs = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": limit}
-    connection = connected(**needs, autoscaled_to=autoscaled_to)
+    connection = connected(**{**ONE, "concurrent_trials": limit}, autoscaled_to=autoscaled_to)
     if yielded is None:
         with pytest.raises(ResourcesError, match="resources must fit the Ray cluster"), connection:
             pass
@@ -185,22 +183,20 @@ def test_only_a_ray_of_our_own_is_told_how_many_cpus_it_has(monkeypatch, address
 
 @pytest.mark.usefixtures("takes_ctrl_c")
 def test_sigterm_is_ctrl_c_while_ray_starts_and_while_it_is_connected(monkeypatch):
-    one = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(connect, "_start", lambda address: signal.raise_signal(signal.SIGTERM))
-    with pytest.raises(KeyboardInterrupt), connected(**one):
+    with pytest.raises(KeyboardInterrupt), connected(**ONE):
         raise AssertionError("nothing runs without Ray")
     monkeypatch.setattr(connect, "_start", lambda address: None)
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 1.0}}])
-    with pytest.raises(KeyboardInterrupt), connected(**one):
+    with pytest.raises(KeyboardInterrupt), connected(**ONE):
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_ray_s_own_answer_to_sigterm_while_it_starts_is_ctrl_c(monkeypatch):
     monkeypatch.setattr(connect, "_start", lambda address: sys.exit(signal.SIGTERM))
-    one = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
-    with pytest.raises(KeyboardInterrupt), connected(**one):
+    with pytest.raises(KeyboardInterrupt), connected(**ONE):
         raise AssertionError("nothing runs without Ray")
 
 
@@ -215,8 +211,7 @@ def test_a_ray_that_was_interrupted_while_it_starts_is_not_started_again(monkeyp
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", slow)
-    one = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
-    with pytest.raises(KeyboardInterrupt), connected(**one):
+    with pytest.raises(KeyboardInterrupt), connected(**ONE):
         raise AssertionError("nothing runs without Ray")
     assert began == ["local"]
 
@@ -247,10 +242,7 @@ def test_variables_for_an_older_tune_or_train_reach_neither_the_driver_nor_its_w
     monkeypatch.setenv("TUNE_RESULT_DIR", "/results")
     monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", "/results")
     monkeypatch.setenv("RAY_ADDRESS", "http://10.0.0.1:8265")
-    with (
-        pytest.raises(UserError),
-        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None),
-    ):
+    with pytest.raises(UserError), connected(**ONE):
         pass
     assert not {"TUNE_RESULT_DIR", "RAY_AIR_LOCAL_CACHE_DIR"} & os.environ.keys()
     assert os.environ["RAY_TRAIN_V2_ENABLED"] == connect.worker_environment()["RAY_TRAIN_V2_ENABLED"] == "1"

@@ -147,6 +147,13 @@ def test_a_study_becomes_a_rayjob_and_a_config_map_without_its_password(study_fi
     assert (limits["cpu"], limits["nvidia.com/gpu"]) == ("6", "1")
 
 
+def test_a_study_on_object_storage_needs_no_volume_that_every_pod_mounts(study_file):
+    stored = Study(study_file, shared=True, overrides={"storage.path": "s3://bucket/studies"})
+    _, document = documents(stored.ray_job().manifest)
+    check_manifest(document)
+    assert "persistentVolumeClaim" not in str(document)
+
+
 def test_what_a_pod_needs_that_is_not_said_or_too_large_is_told(study_file, tmp_path, monkeypatch):
     without = Study(study_file, shared=True, overrides={"resources.concurrent_trials": None})
     with pytest.raises(StudyError, match=r"resources\.concurrent_trials must be set for a cluster that begins without"):

@@ -20,6 +20,7 @@ import requests
 
 from tutti.cli import jobs
 from tutti.cluster import submit
+from tutti.cluster.client import cluster_faults
 from tutti.cluster.shipped import FILES, keep
 from tutti.cluster.submit import job_status, stage_study, stop_job, submit_study
 from tutti.config.folder import StudyFolder
@@ -163,14 +164,6 @@ def test_files_that_find_no_room_are_told_in_a_sentence_and_leave_nothing_behind
     assert re.fullmatch(rf"error: {re.escape(place)} must be written whole; got Not a directory; .*\n", run.stderr)
 
 
-def test_the_staged_study_file_is_one_that_tutti_tune_takes(study, staged, tmp_path):
-    staged(study)
-    loaded = load_study(tmp_path / "job" / "study.json")
-    assert Path(loaded.tasks["a"].train).parts[-2:] == ("1", "train.tsv")
-    assert loaded.storage.path == tmp_path / "shared"
-    assert loaded.tasks.keys() == study.tasks.keys()
-
-
 def test_a_study_on_object_storage_takes_its_files_from_the_job_and_its_folder_from_its_address(
     study, tmp_path, monkeypatch
 ):
@@ -179,7 +172,9 @@ def test_a_study_on_object_storage_takes_its_files_from_the_job_and_its_folder_f
     target = tmp_path / "job" / FILES
     target.parent.mkdir()
     monkeypatch.chdir(target.parent)
-    keep(FILES, stage_study(study.model_copy(update={"storage": study.storage.model_copy(update=place)}), target.parent))
+    keep(
+        FILES, stage_study(study.model_copy(update={"storage": study.storage.model_copy(update=place)}), target.parent)
+    )
     monkeypatch.setenv("TUTTI_CACHE", str(tmp_path / "there"))
     loaded, folder = read_study_file(tmp_path / "job" / "study.json", overrides=[], shared=True)
     assert Path(loaded.tasks["a"].train) == target / "1" / "train.tsv"
@@ -315,12 +310,12 @@ def test_a_cluster_that_does_not_answer_is_named_with_what_to_do(study):
 )
 def test_a_head_that_goes_away_while_a_job_is_followed_is_named(error):
     match = "the Ray cluster at http://head:8265 must answer"
-    with pytest.raises(ClusterError, match=match), submit.cluster_faults("http://head:8265"):
+    with pytest.raises(ClusterError, match=match), cluster_faults("http://head:8265"):
         raise error
 
 
 def test_a_reader_that_has_seen_enough_of_a_job_s_log_is_no_fault_of_the_cluster():
-    with pytest.raises(BrokenPipeError), submit.cluster_faults("http://head:8265"):
+    with pytest.raises(BrokenPipeError), cluster_faults("http://head:8265"):
         raise BrokenPipeError
 
 

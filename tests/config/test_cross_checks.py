@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from tutti.config.cross_checks import (
+    chain_faults,
     device_faults,
     objective_weight_faults,
+    packing_faults,
     population_faults,
     precision_faults,
     unknown_task_faults,
@@ -53,6 +55,20 @@ def test_weights_name_tasks_of_the_study_of_which_one_counts() -> None:
         "objective_weights must be above 0 for a task at least, whose score trials are compared by; got 0 for every "
         "task; raise one."
     ]
+
+
+def test_candidates_are_packed_where_all_are_answered_by_letters_alone() -> None:
+    raw: dict[str, Any] = {"tasks": {"pick": {"columns": {"choices": "own"}}}, "training": {"batching": "packed"}}
+    heads = ({"choices": ["verbalizer"]}, {"choices": ["linear", "verbalizer"]}, None)
+    faults = [packing_faults(raw | {"search_space": {"head": head}}, what=str) for head in heads]
+    assert [len(each) for each in faults] == [0, 1, 1]
+
+
+def test_entities_that_may_overlap_are_no_chain() -> None:
+    raw: dict[str, Any] = {"tasks": {"names": {"layout": "tokens", "spans": "overlapping"}}}
+    searched = raw | {"search_space": {"tag_head": {"type": "categorical", "choices": ["softmax", "crf"]}}}
+    assert [fault.what for fault in chain_faults(searched, what=str)] == ["search_space.tag_head"]
+    assert not chain_faults(raw | {"training": {"tag_head": "softmax"}}, what=str)
 
 
 def _worker_places(**raw: Any) -> list[str]:

@@ -90,6 +90,7 @@ def test_a_search_has_evaluations_in_place_of_epochs_and_overrides_reach_its_key
             "mask_share must not vary where trials are compared",
         ),
         ("  save_steps: {type: int, low: 1, high: 9}\n", "save_steps must be a key that can differ between trials of"),
+        ("  backbone: {type: int, low: 1, high: 9}\n", r"search_space\.backbone\.type must be categorical"),
         ("  batch_size: {type: uniform, low: 1, high: 9}\n", r"batch_size\.type must be int or categorical"),
         ("  weight_decay: {type: uniform, low: -1, high: 1}\n", r"weight_decay\.low must be at least 0; got -1"),
         ("search: {objective: downstream}\n", r"search\.study must be given with `objective: downstream`"),
@@ -102,6 +103,15 @@ def test_a_search_that_cannot_be_is_told_with_its_key(file, line, message):
     file.write_text(SEARCHED + line)
     with pytest.raises(ConfigError, match=message):
         load(file)
+
+
+def test_trials_can_go_on_from_several_backbones_whose_paths_are_relative_to_the_file(file):
+    for name in ("tiny", "mini"):
+        (file.parent / name).mkdir()
+    file.write_text(f"{SEARCHED}  backbone: {{type: categorical, choices: [tiny, mini]}}\n")
+    config = load(file)
+    assert config.backbones == (str(file.parent / "tiny"), str(file.parent / "mini"))
+    assert config.with_point({"backbone": config.backbones[1]}).backbone == config.backbones[1]
 
 
 def test_a_search_needs_the_steps_of_a_trial(file):

@@ -104,6 +104,12 @@ def tags(rng: np.random.Generator, rows: int) -> list[list[str]]:
     return [[marked[each]] for each in rng.integers(len(marked), size=rows)]
 
 
+def overlapping(rng: np.random.Generator, rows: int) -> list[list[str]]:
+    """Of rows of three words."""
+    marked = ("O O O", "B-PER I-PER|B-LOC I-LOC", "O B-LOC|B-PER O", "B-LOC B-LOC B-LOC", "O O B-PER")
+    return [[marked[each]] for each in rng.integers(len(marked), size=rows)]
+
+
 def one_span(rng: np.random.Generator, rows: int) -> list[list[str]]:
     """Of rows of three words; in one of five there is no answer."""
     marked = ("O O O", "B-answer I-answer O", "O B-answer O", "O O B-answer", "B-answer O O")
@@ -139,6 +145,7 @@ EXAMPLES = {
     ),
     "preference": Example((), "columns: {better: text, worse: other}", lambda rng, rows: [[]] * rows, worse=True),
     "tokens": Example(("tags",), "metric: entity_f1", tags, "tokens"),
+    "overlapping": Example(("tags",), "spans: overlapping", overlapping, "tokens"),
     "span": Example(("tags",), "spans: one", one_span, "tokens"),
     "tags": Example(("tags",), "spans: none", plain_tags, "tokens"),
     "text": Example(("label",), "metric: rouge_l\n    columns: {text: text, label: label}", texts, "instructions"),
@@ -197,6 +204,9 @@ def noisy(kind: str, truth: np.ndarray, outputs: int, rng: np.random.Generator) 
         logits = 2.4 * np.nan_to_num(truth, nan=0.5) - 1.8 + rng.normal(size=truth.shape)
         return (1 / (1 + np.exp(-logits))).astype(np.float32)
     logits = 2 * np.eye(outputs)[truth] + rng.normal(size=(*truth.shape, outputs))
+    if kind == "overlapping":  # of two types, each with three words
+        lane, of_tag = np.arange(6)[:, None] // 3, (np.arange(outputs) - 1) // 2
+        logits = np.where((of_tag == lane) | (of_tag < 0), logits, -np.inf)
     shares = np.exp(logits)
     return (shares / shares.sum(axis=-1, keepdims=True)).astype(np.float32)
 
@@ -339,7 +349,7 @@ def test_a_submission_has_a_row_per_test_row_and_the_columns_of_its_kind(study_o
         assert json.loads((tmp_path / "out" / "t.answers.json").read_text()) == dict(rows)
         return
     if study.task.kind.sequential:
-        rows = [[row[0], *row[1].split(" ")] for row in rows]
+        rows = [[row[0], *row[1].replace("|", " ").split(" ")] for row in rows]
     allowed = {"labels": {"0", "1"}, "choice": {"0", "1", "2", "3"}}.get(study.task.kind_name, {*study.task.names})
     cells = {cell for row in rows for cell in row[1:]}
     if study.task.kind_name != "text":
@@ -486,7 +496,7 @@ def pseudo(study: Study, labelling: PseudoLabels):
     )
 
 
-@pytest.mark.parametrize("kind", ["tokens", "span", "tags"])
+@pytest.mark.parametrize("kind", ["tokens", "overlapping", "span", "tags"])
 def test_parts_that_are_sure_enough_are_pseudo_labels_and_others_are_unknown(study_of, kind):
     study = study_of(kind)
     labelling = PseudoLabels(select="parts", threshold=0.7, max_drift=None)
@@ -552,7 +562,7 @@ def test_new_rows_are_predicted_with_the_columns_of_their_kind(study_of, example
         more = {"one": ["answer", "tags", "entities"], "none": ["tags"]}[study.task.kind.spans]
         assert table.column_names == ["id", *more, "confidence"]
         return
-    if kind == "tokens":
+    if kind in ("tokens", "overlapping"):
         assert table.column_names == ["id", "tags", "entities", "confidence"]
         found = zip(table["tags"].to_pylist(), map(json.loads, table["entities"].to_pylist()), strict=True)
         assert all(tags.count("B-") == len(entities) for tags, entities in found)
@@ -587,7 +597,7 @@ def test_the_report_s_part_on_an_ensemble_is_made(study_of, example, tmp_path):
     assert (part.matrix is not None) == study.task.kind.picture.startswith("confusion")
     assert ("decisions" in part.plots) == (study.task.kind.name in ("value", "values", "text", "preference"))
     names = study.task.names
-    if study.task.kind.spans in ("many", "one"):
+    if study.task.kind.spans in ("many", "overlapping", "one"):
         names = types_of(names)
     assert [each.label for each, _ in part.classes] == [*names] * study.task.kind.probabilistic
     if study.task.kind.sequential:

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from word_backbone import save_decoder
 
 from tutti.data.batches import BatchPlan, TokenRows
 from tutti.data.distinct import distinct_rows
 from tutti.data.encode import EncodedPart, encode_rows, load_tokenizer, part_of
+from tutti.data.packing import Packing
 from tutti.errors import TaskFileError
 from tutti.records import TextLimit
 
@@ -72,6 +74,37 @@ def test_of_a_long_input_the_context_alone_is_cut(tokenizer_folder: str, truncat
 def test_a_candidate_without_room_for_its_context_is_an_error(tokenizer_folder: str) -> None:
     with pytest.raises(TaskFileError, match="the candidate 'w3 w4 w5 w6' must fit with its question into the 7 tokens"):
         encoded(tokenizer_folder, [words(1, 2, 3)], [["w3 w4 w5 w6", "w7"]], max_length=7)
+
+
+LETTERED = ("A.", "B.", "C.", "Answer:")
+
+
+@pytest.fixture(scope="module")
+def decoder_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("decoder")
+    save_decoder(folder, further=LETTERED)
+    return str(folder)
+
+
+def test_letters_are_in_one_prompt_of_which_the_context_alone_is_cut(decoder_tokenizer: str) -> None:
+    rows = [words(*range(10)), words(3)], [["w20 w21", "w22"], ["w7", "w8", "w9"]], ["w30", "w31"]
+    part = encoded(decoder_tokenizer, *rows, max_length=11, truncation="head_tail", unit="letters")
+    read = load_tokenizer(decoder_tokenizer).convert_ids_to_tokens
+    prompts = [" ".join(read(part.flat[0][start:end])) for start, end in pairwise(part.flat[1])]
+    assert prompts == ["<s> w0 w1 w9 w30 A. w20 w21 B. w22 Answer:", "<s> w3 w31 A. w7 B. w8 C. w9 Answer:"]
+    assert part.windows is None
+    assert part.candidates is not None
+    assert part.candidates.tolist() == [2, 3]
+    rows = TokenRows(part)
+    assert rows.pad(np.array([1, 0]))["candidates"].tolist() == [3, 2]
+    packing = Packing.of(part.lengths, rows=4, max_tokens=None)
+    assert rows.pack(np.array([1]), packing)["candidates"].tolist() == [3] + [1] * (packing.rows - 1)
+
+
+def test_a_prompt_without_room_for_its_context_is_an_error(decoder_tokenizer: str) -> None:
+    message = r"the question with its candidates 'A. w3\\nB. w4\\nAnswer:' must fit into the 6 tokens"
+    with pytest.raises(TaskFileError, match=message):
+        encoded(decoder_tokenizer, [words(1, 2, 3)], [["w3", "w4"]], max_length=6, unit="letters")
 
 
 @settings(max_examples=25)

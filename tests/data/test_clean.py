@@ -122,10 +122,6 @@ def test_emoji_become_the_words_of_a_table_of_ones_own(tmp_path) -> None:
         clean("😂", emoji=str(tmp_path / "again.json"))
 
 
-def test_one_step_can_make_work_for_another() -> None:
-    assert clean("[😂]", emoji="zh", emoticons=True) == "笑哭了"
-
-
 def test_of_rows_with_the_same_texts_and_label_the_first_stays() -> None:
     rows = DataFrame(
         [("0", "a", "b", "1"), ("1", "a", "b", "1"), ("2", "a", "b", "0"), ("3", "a", "c", "1"), ("4", "a", "b", "1")],

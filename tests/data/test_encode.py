@@ -84,26 +84,6 @@ def encode_test(
     return part.encoded["input_ids"][:]
 
 
-def test_labels_of_a_regression_are_float32(make_spec, tokenizer_folder, tmp_path):
-    scores = [(*row[:2], f"{n / 8}") for n, row in enumerate(TRAIN)]
-    spec = make_spec("C", metric="pearson", train=scores, test=[("0", "w1")])
-    prepared = prepare([spec], validation=0.2, seed=0, folder=tmp_path / "scores")
-    truth = {row[0]: float(row[2]) for row in scores}
-    for name in ("train", "validation"):
-        part = load_part(
-            prepared, task="C", part=name, tokenizer=tokenizer_folder, limit=TextLimit(16), cache=tmp_path / "c"
-        )
-        assert part.labels is not None
-        assert part.labels.dtype == np.float32
-        assert part.labels.flags.writeable  # torch warns about read-only arrays
-        assert part.weights.flags.writeable
-        assert part.labels.tolist() == [truth[identity] for identity in part.ids.tolist()]
-    test = load_part(
-        prepared, task="C", part="test", tokenizer=tokenizer_folder, limit=TextLimit(16), cache=tmp_path / "c"
-    )
-    assert test.labels is None
-
-
 def test_rows_labels_and_weights_stand_in_the_order_of_the_part(prepared, tokenizer_folder, tmp_path):
     part = load_part(
         prepared, task="A", part="train", tokenizer=tokenizer_folder, limit=TextLimit(16), cache=tmp_path / "c"
@@ -118,6 +98,8 @@ def test_rows_labels_and_weights_stand_in_the_order_of_the_part(prepared, tokeni
     assert part.weights.tolist() == [0.5 if identity == "extra0/x" else 1.0 for identity in rows["id"]]
     dtypes = part.lengths.dtype, part.labels.dtype, part.weights.dtype
     assert dtypes == (np.int32, np.int64, np.float32)
+    assert part.labels.flags.writeable  # torch warns about read-only arrays
+    assert part.weights.flags.writeable
     assert part.pad_token_id == 0
     assert str(part.encoded.features["input_ids"].feature.dtype) == "int32"
 

@@ -115,13 +115,6 @@ def test_folds_do_not_depend_on_tasks_with_other_texts_or_on_rows_of_other_files
     assert together.folds("B").tolist() == alone.folds("B").tolist()[:31]
 
 
-def test_a_regression_has_folds(make_spec: MakeSpec, tmp_path: Path) -> None:
-    rows = [(f"r{n}", f"text {n}", str(n / 4)) for n in range(20)]
-    prepared = prepared_in(tmp_path / "data", make_spec(train=rows, metric="pearson"))
-    assert Counter(prepared.folds("A").tolist()) == dict.fromkeys(range(5), 4)
-    assert prepared.rows("A", "validation")["label"].dtype == np.float32
-
-
 def test_other_folds_are_refused_and_named(make_spec: MakeSpec, tmp_path: Path) -> None:
     spec = make_spec(train=TRAIN)
     prepared_in(tmp_path / "data", spec)

@@ -47,14 +47,6 @@ def test_columns_have_the_promised_types(make_spec: MakeSpec, run_preparation: A
     assert [info.labelled for info in prepared.parts["A"].values()] == [True, True, False]
 
 
-def test_the_split_of_a_task_does_not_depend_on_tasks_with_other_texts(make_spec, run_preparation):
-    other = [(row[0], f"other {row[1]}", row[2]) for row in TRAIN]
-    first, second = make_spec("A", train=other), make_spec("B", train=TRAIN)
-    together = run_preparation(first, second, folder="one")
-    alone = run_preparation(second, folder="two")
-    assert together.ids("B", "validation").tolist() == alone.ids("B", "validation").tolist()
-
-
 def test_a_task_with_its_own_validation_file_is_not_split(make_spec: MakeSpec, run_preparation: Any) -> None:
     prepared = run_preparation(make_spec(train=TRAIN, validation=[("z", "c", "yes"), ("y", "c", "yes")]))
     assert prepared.ids("A", "train").tolist() == [row[0] for row in TRAIN]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from task_rows import SCORES, TRAIN, MakeSpec
+from task_rows import TRAIN, MakeSpec
 
 from tutti.config.cleaning import Cleaning
-from tutti.data.prepared import PREPARED_FILE, load_prepared, write_part
+from tutti.data.prepared import load_prepared, write_part
 from tutti.errors import StorageError, StudyError
 from tutti.tasks.layouts.table import Table
 
@@ -62,17 +61,6 @@ def test_changed_settings_are_refused_and_named(make_spec, run_preparation, chan
     assert [fault.what for fault in caught.value.faults] == [what]
 
 
-def test_another_setting_of_the_layout_is_refused(make_spec: MakeSpec, run_preparation: Any) -> None:
-    spec = make_spec(train=TRAIN)
-    path = run_preparation(spec).folder / PREPARED_FILE
-    written = json.loads(path.read_text())
-    layout = written["settings"]["tasks.A"]["layout"]
-    layout["pair"] = not layout["pair"]
-    path.write_text(json.dumps(written))
-    with pytest.raises(StudyError, match=r"tasks\.A: layout must be"):
-        run_preparation(spec)
-
-
 def test_a_new_task_or_source_is_refused(make_spec: MakeSpec, run_preparation: Any) -> None:
     spec = make_spec(train=TRAIN)
     run_preparation(spec)
@@ -102,12 +90,6 @@ def test_a_damaged_or_missing_part_is_a_storage_error(make_spec: MakeSpec, run_p
     for part in ("train", "validation"):
         with pytest.raises(StorageError, match=rf"{part}\.parquet must be as preparation wrote it"):
             prepared.rows("A", part)
-
-
-def test_another_kind_of_metric_is_refused_for_a_study_that_is_prepared(make_spec, run_preparation):
-    run_preparation(make_spec(train=SCORES))
-    with pytest.raises(StudyError, match="metric must be 'macro_f1' as when the study was prepared; got 'pearson'"):
-        run_preparation(make_spec(train=SCORES, metric="pearson"))
 
 
 def test_rows_whose_ids_repeat_are_written_without_a_warning(tmp_path, recwarn):

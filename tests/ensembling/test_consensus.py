@@ -6,23 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from saved_models import text_task
 
 from tutti.ensembling.methods.consensus import Consensus, Majority
 from tutti.ensembling.methods.registry import METHODS, compared, plain_vote
 from tutti.ensembling.methods.score import ScoreWeighted
 from tutti.tasks.kinds.text import texts_array
 from tutti.tasks.scorer import Scorer
-from tutti.tasks.task import Generation, Task
 
-TASK = Task(
-    name="answers",
-    names=(),
-    pair=False,
-    metric="rouge_l",
-    submission="csv",
-    kind_name="text",
-    generation=Generation(),
-)
+TASK = text_task("rouge_l")
 SCORE = Scorer.of(TASK)
 ROWS = 60
 

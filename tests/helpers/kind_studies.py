@@ -10,13 +10,12 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from word_backbone import save_bert, save_tokenizer
+from saved_models import save_model
+from word_backbone import save_bert, save_decoder, save_tokenizer
 
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study
-from tutti.data.encode import load_tokenizer
 from tutti.files import write_whole
-from tutti.modeling.checkpoint import save_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import TextLimit
@@ -56,6 +55,8 @@ def study_with_weights(
         changes: to the study's contract example.
     """
     backbone = save_backbone(folder / "backbone")
+    if EXAMPLES[example].layout == "instructions":
+        save_decoder(backbone)
     made = contract.make(folder, EXAMPLES[example], **changes)
     place = StudyFolder(folder / "studies" / "kinds")
     place.path.mkdir(parents=True)
@@ -69,16 +70,6 @@ def study_with_weights(
         with torch.no_grad():
             for weight in model.heads.parameters():
                 weight.mul_(20)
-        save_checkpoint(
-            place.trial(f"t{number:04d}").best,
-            model=model,
-            tokenizer=load_tokenizer(str(backbone)),
-            tasks=[made.task],
-            key=f"t{number:04d}",
-            number=number,
-            epoch=1,
-            score=0.5,
-            task_scores={made.task.name: 0.5},
-            limit=limit or TextLimit(16),
-        )
+        key = f"t{number:04d}"
+        save_model(place.trial(key).best, model, backbone, key=key, number=number, limit=limit or TextLimit(16))
     return Study(place, quiet=True)

@@ -18,6 +18,7 @@ from typing import Any
 from running_command import Running
 
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40}
+PATIENT = {"RAY_raylet_start_wait_time_s": "300"}  # on a busy machine
 _SUBNET = "10.99.77"
 _CLUSTERS = itertools.count()
 
@@ -72,7 +73,12 @@ class Network:
         self._namespace(self._switch)
         ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
         ip("-n", self._switch, "link", "set", "br0", "up")
-        self.head = self._node("--head", "--port=6379", f"--temp-dir={self._ray_folder}", f"--num-cpus={head_cpus}")
+        own = [f"--temp-dir={self._ray_folder}", "--include-dashboard=false"]
+        try:
+            self.head = self._node("--head", "--port=6379", f"--num-cpus={head_cpus}", *own)
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, *, cpus: int = 1, hidden: Path | None = None) -> Node:
         """A node that joins; it sees an empty folder in place of ``hidden``."""
@@ -93,19 +99,19 @@ class Network:
 
     def kill(self, node: Node) -> None:
         """What a loss of power does: every process of the node ends at once."""
-        for pid in map(int, ip("netns", "pids", node.namespace).split()):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if node in self.nodes:
-            self.nodes.remove(node)
+        self._kill_all(node.namespace)
+        self.nodes.remove(node)
 
     def close(self) -> None:
-        for node in [*self.nodes, self.head]:
-            self.kill(node)
-            node.running.kill()
         for namespace in self._namespaces:
+            self._kill_all(namespace)
             subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
         shutil.rmtree(self._ray_folder, ignore_errors=True)
+
+    def _kill_all(self, namespace: str) -> None:
+        for pid in map(int, ip("netns", "pids", namespace).split()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _namespace(self, name: str) -> None:
         ip("netns", "add", name)
@@ -124,7 +130,7 @@ class Network:
         mounts = " && ".join(f"mount -t tmpfs tmpfs '{each}'" for each in (self._ray_folder, hidden) if each)
         inside = ["ip", "netns", "exec", namespace, "sh", "-c", f'{mounts} && exec "$0" "$@"']
         ray = [str(Path(sys.executable).with_name("ray")), "start", f"--node-ip-address={address}"]
-        given: dict[str, Any] = {"command": [*inside, *ray], "env": TOKEN}
+        given: dict[str, Any] = {"command": [*inside, *ray], "env": TOKEN | PATIENT}
         running = self._start(*options, "--disable-usage-stats", "--block", **given)
         running.wait_for(lambda: "Ray runtime started" in running.output, what="a node")
         return Node(address, namespace, port, running)

@@ -77,12 +77,19 @@ _KINDS: dict[str, dict[str, Any]] = {  # what a configuration needs beside the s
 
 
 def save_decoder(
-    folder: Path, kind: str = "llama", *, words: int = 60, tied: bool | None = None, **tokens: str | None
+    folder: Path,
+    kind: str = "llama",
+    *,
+    words: int = 60,
+    further: Sequence[str] = (),
+    tied: bool | None = None,
+    **tokens: str | None,
 ) -> None:
     """Saves a decoder of a kind with its language-model head, of 64 words with random weights, and its tokenizer,
     which puts ``<s>`` in front and knows ``w0``, ``w1`` and so on. The same ones each time.
 
     Args:
+        further: words in place of the last ones.
         tied: whether the language-model head is the table of embeddings; by default but for phi3.
         tokens: the tokenizer's special tokens, in place of ``<pad>``, ``<s>`` and ``</s>``; None for none.
     """
@@ -90,9 +97,8 @@ def save_decoder(
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
-    vocabulary = {
-        word: number for number, word in enumerate([*DECODER_SPECIAL, *(f"w{each}" for each in range(words))])
-    }
+    every = [*DECODER_SPECIAL, *(f"w{each}" for each in range(words - len(further))), *further]
+    vocabulary = {word: number for number, word in enumerate(every)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(

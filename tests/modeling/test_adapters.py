@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from saved_models import save_model
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel, pipeline
 
@@ -15,11 +16,10 @@ from tutti.config.training import TrainingOptions
 from tutti.errors import BackboneError, StorageError, TrialError
 from tutti.modeling import adapters
 from tutti.modeling.adapters import Adapter, adapter_state
-from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
+from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.merge import merged_model
 from tutti.modeling.model import MultiTaskModel, load_encoder
-from tutti.records import TextLimit
 from tutti.tasks.task import Task
 
 IDS = torch.tensor([[2, 5, 9, 12, 3], [2, 7, 3, 0, 0]])
@@ -260,22 +260,6 @@ def test_quantising_prints_nothing(base: Path) -> None:
     assert (run.stdout, run.stderr) == ("", "")
 
 
-def _save(folder: Path, model: MultiTaskModel, base: Path, tasks: tuple[Task, ...]) -> Path:
-    save_checkpoint(
-        folder,
-        model=model,
-        tokenizer=AutoTokenizer.from_pretrained(base),
-        tasks=tasks,
-        key="t0001",
-        number=1,
-        epoch=1,
-        score=0.5,
-        task_scores={"news.v1": 0.5, "keys": 0.5},
-        limit=TextLimit(16),
-    )
-    return folder
-
-
 def _outputs(model: MultiTaskModel) -> list[torch.Tensor]:
     with torch.inference_mode():
         return [model.eval()(name, IDS, MASK) for name in model.tasks]
@@ -285,7 +269,7 @@ def _outputs(model: MultiTaskModel) -> list[torch.Tensor]:
 def test_a_checkpoint_holds_adapter_and_heads_alone_and_says_what_the_model_said(base, odd_tasks, tmp_path, bits):
     adapter = Adapter(rank=4, bits=bits, compute_dtype="bfloat16")
     model = _model(base, odd_tasks, adapter)
-    folder = _save(tmp_path / "best", model, base, odd_tasks)
+    folder = save_model(tmp_path / "best", model, base)
     tokenizer = {"tokenizer.json", "tokenizer_config.json"}
     assert {file.name for file in folder.iterdir()} - tokenizer == {
         *("adapter_config.json", "adapter_model.safetensors", "heads.safetensors", "tutti.json")
@@ -312,7 +296,7 @@ def test_plain_transformers_lays_the_adapter_over_the_backbone(base, odd_tasks, 
     deep = Path(shutil.copytree(base, tmp_path / "deep"))  # with 20 or more layers, peft would save the ends of names
     BertModel(BertConfig(**{**SMALL, "num_hidden_layers": 4})).save_pretrained(deep)
     model = _model(deep, odd_tasks, Adapter(rank=4)).eval()
-    folder = _save(tmp_path / "best", model, base, odd_tasks)
+    folder = save_model(tmp_path / "best", model, base)
     inputs = {"input_ids": IDS, "attention_mask": MASK}
     plain = AutoModel.from_pretrained(folder).eval()
     assert plain.pooler is not None  # the adapter does not change it
@@ -327,7 +311,7 @@ def test_plain_transformers_lays_the_adapter_over_the_backbone(base, odd_tasks, 
 def test_a_checkpoint_finds_a_backbone_that_was_named_from_another_folder(base, odd_tasks, tmp_path, monkeypatch):
     monkeypatch.chdir(base.parent)
     model = _model(Path(base.name), odd_tasks, Adapter())
-    folder = _save(tmp_path / "best", model, base, odd_tasks)
+    folder = save_model(tmp_path / "best", model, base)
     monkeypatch.chdir(tmp_path)
     loaded, _ = load_checkpoint(folder)
     for one, other in zip(_outputs(loaded), _outputs(model), strict=True):
@@ -336,7 +320,7 @@ def test_a_checkpoint_finds_a_backbone_that_was_named_from_another_folder(base, 
 
 def test_a_backbone_that_changed_or_went_away_is_named(base: Path, odd_tasks: tuple[Task, ...], tmp_path: Path) -> None:
     copy = Path(shutil.copytree(base, tmp_path / "copy"))
-    folder = _save(tmp_path / "best", _model(copy, odd_tasks, Adapter()), copy, odd_tasks)
+    folder = save_model(tmp_path / "best", _model(copy, odd_tasks, Adapter()), copy)
     torch.manual_seed(9)
     BertModel(BertConfig(**SMALL)).save_pretrained(copy)
     with pytest.raises(StorageError, match=r"copy/model\.safetensors must be what it was.*put back the backbone"):
@@ -349,12 +333,12 @@ def test_a_backbone_that_changed_or_went_away_is_named(base: Path, odd_tasks: tu
 def test_a_checkpoint_names_the_backbone_that_was_loaded_and_not_one_put_in_its_place(base, odd_tasks, tmp_path):
     copy = Path(shutil.copytree(base, tmp_path / "copy"))
     model = _model(copy, odd_tasks, Adapter())
-    first = _save(tmp_path / "best", model, copy, odd_tasks)
+    first = save_model(tmp_path / "best", model, copy)
     later, _ = load_checkpoint(first)
     torch.manual_seed(9)
     BertModel(BertConfig(**SMALL)).save_pretrained(copy)
     for each in (model, later):
-        folder = _save(tmp_path / "best", each, copy, odd_tasks)
+        folder = save_model(tmp_path / "best", each, copy)
         with pytest.raises(StorageError, match=r"copy/model\.safetensors must be what it was"):
             load_checkpoint(folder)
 
@@ -383,12 +367,9 @@ def test_a_merged_model_gives_what_the_adapted_one_gives(
     if bits == 8 and dora:
         pytest.skip("not with 8 bits")
     model = _model(base, odd_tasks, Adapter(rank=4, bits=bits, dora=dora))
-    scores = {task.name: 0.5 for task in odd_tasks}
-    numbers = {"key": "t0000", "number": 0, "epoch": 1, "score": 0.5, "task_scores": scores, "limit": TextLimit(16)}
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    save_checkpoint(tmp_path / "own", model=model, tokenizer=tokenizer, tasks=odd_tasks, **numbers)
+    save_model(tmp_path / "own", model, base)
     merged, _ = merged_model(tmp_path / "own", odd_tasks[0])
-    save_checkpoint(tmp_path / "merged", model=merged, tokenizer=tokenizer, tasks=odd_tasks[:1], **numbers)
+    save_model(tmp_path / "merged", merged, base, tasks=odd_tasks[:1], task_scores={odd_tasks[0].name: 0.5})
     loaded, metadata = load_checkpoint(tmp_path / "merged")
     assert metadata.base is None
     with torch.no_grad():

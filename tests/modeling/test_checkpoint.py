@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from saved_models import save_model
 from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
@@ -17,7 +18,7 @@ from transformers import (
 
 from tutti.config.study import OwnMetric
 from tutti.errors import StorageError
-from tutti.modeling.checkpoint import load_checkpoint, read_metadata, save_checkpoint, tensor_faults
+from tutti.modeling.checkpoint import load_checkpoint, read_metadata, tensor_faults
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import TextLimit
@@ -37,19 +38,8 @@ def saved(tmp_path: Path, model: MultiTaskModel, backbone: Path, odd_tasks: tupl
 
 
 def _save(folder: Path, model: MultiTaskModel, backbone: Path, tasks: tuple[Task, ...]) -> Path:
-    save_checkpoint(
-        folder,
-        model=model,
-        tokenizer=AutoTokenizer.from_pretrained(backbone),
-        tasks=tasks,
-        key="t0007",
-        number=7,
-        epoch=2,
-        score=0.5,
-        task_scores={"news.v1": 0.4, "keys": 0.6},
-        limit=TextLimit(16),
-    )
-    return folder
+    scores = {"news.v1": 0.4, "keys": 0.6}
+    return save_model(folder, model, backbone, tasks=tasks, key="t0007", number=7, epoch=2, task_scores=scores)
 
 
 def test_a_checkpoint_comes_back_as_it_was(saved: Path, model: MultiTaskModel, odd_tasks: tuple[Task, ...]) -> None:

@@ -39,11 +39,6 @@ def test_attention_weighs_tokens_by_the_softmax_of_their_dot_product_with_the_qu
     torch.testing.assert_close(pooling(states, torch.ones(1, 3))[0], expected)
 
 
-def test_attention_with_a_query_of_zeros_is_the_mean() -> None:
-    states, mask = torch.randn(2, 4, 8), torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
-    torch.testing.assert_close(AttentionPooling(8)(states, mask), MeanPooling()(states, mask))
-
-
 def _a_pair() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """States, mask and token types of one row: two tokens of the first text, three of the second, one of padding."""
     torch.manual_seed(0)
@@ -116,13 +111,6 @@ def test_the_same_seed_gives_the_same_head_and_its_scale_is_the_one_asked_for() 
     assert heads[0].linear.bias.abs().max() == 0
     assert isinstance(heads[0].pooling, AttentionPooling)
     assert heads[0].pooling.query.std().item() == pytest.approx(0.02, rel=0.2)
-
-
-def test_a_head_gives_float32_logits_one_row_each() -> None:
-    head = Head(hidden=8, outputs=5, options=HeadOptions(pooling="cls", dropout=0.0), std=0.02, kind=ClassesHead())
-    logits = head([torch.randn(3, 4, 8, dtype=torch.bfloat16)], torch.ones(3, 4))
-    assert logits.shape == (3, 5)
-    assert logits.dtype == torch.float32
 
 
 def test_a_mix_of_layers_starts_as_their_mean_and_shifts_as_its_weights_do() -> None:

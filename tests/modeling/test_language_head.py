@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from saved_models import save_model, text_task
 from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -15,23 +16,14 @@ from word_backbone import save_decoder
 
 from tutti.errors import BackboneError
 from tutti.modeling.adapters import Adapter
-from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
+from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.kinds.protocol import LossOptions
 from tutti.modeling.language_head import causal_model
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.records import TextLimit
-from tutti.tasks.task import Generation, Task
 
-TASK = Task(
-    name="answers",
-    names=(),
-    pair=False,
-    metric="perplexity",
-    submission="csv",
-    kind_name="text",
-    generation=Generation(),
-)
+TASK = text_task()
 KINDS = [
     (kind, tied)
     for kind in ("qwen2", "qwen3", "llama", "gemma2", "gemma3_text", "mistral", "phi3", "gpt2")
@@ -101,22 +93,6 @@ def test_it_writes_what_the_causal_model_writes(tmp_path: Path, kind: str, tied:
     assert writer.get_input_embeddings().weight is model.encoder.get_input_embeddings().weight
 
 
-def saved(folder: Path, model: MultiTaskModel, backbone: Path) -> Path:
-    save_checkpoint(
-        folder,
-        model=model,
-        tokenizer=AutoTokenizer.from_pretrained(backbone),
-        tasks=[TASK],
-        key="t0001",
-        number=1,
-        epoch=1,
-        score=0.5,
-        task_scores={"answers": 0.5},
-        limit=TextLimit(16, target_max_len=8, train_on_source=True),
-    )
-    return folder
-
-
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("adapter", [{}, {"rank": 2}], ids=["full", "lora"])
 def test_a_checkpoint_comes_back_with_the_same_likelihoods(tmp_path: Path, tied: bool, adapter: dict[str, Any]) -> None:
@@ -125,7 +101,9 @@ def test_a_checkpoint_comes_back_with_the_same_likelihoods(tmp_path: Path, tied:
         for weight in model.parameters():
             if weight.requires_grad:
                 weight.add_(torch.randn_like(weight) / 20)
-    folder = saved(tmp_path / "best", model, tmp_path / "backbone")
+    folder = save_model(
+        tmp_path / "best", model, tmp_path / "backbone", limit=TextLimit(16, target_max_len=8, train_on_source=True)
+    )
     assert set(load_file(folder / "heads.safetensors")) == ({"task:answers.weight"} if not (tied or adapter) else set())
     assert (folder / "model.safetensors").exists() is not bool(adapter)
     again, metadata = load_checkpoint(folder)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from saved_models import save_model
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -19,15 +20,13 @@ from transformers import (
 )
 from word_backbone import save_decoder
 
-from tutti.data.encode import load_tokenizer
 from tutti.errors import BackboneError, TrialError
 from tutti.modeling.adapters import Adapter
-from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
+from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.layers import depths
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.modeling.positions import positions
-from tutti.records import TextLimit
 from tutti.tasks.task import Task
 
 
@@ -48,17 +47,6 @@ def test_each_task_has_a_head_of_its_own_whatever_its_name(backbone: Path) -> No
     for task, count in classes.items():
         assert model(task, ids, torch.ones_like(ids)).shape == (2, count or 1)
     assert len({id(model.head(task)) for task in classes}) == len(classes)
-
-
-def test_token_types_reach_an_encoder_that_takes_them(backbone: Path) -> None:
-    model = _model(backbone, _task("t", 2), pooling="cls")
-    model.eval()
-    ids = torch.tensor([[2, 5, 3, 7, 3]])
-    first, second = torch.zeros_like(ids), torch.tensor([[0, 0, 0, 1, 1]])
-    with torch.no_grad():
-        assert not torch.equal(
-            model("t", ids, torch.ones_like(ids), first), model("t", ids, torch.ones_like(ids), second)
-        )
 
 
 def test_token_types_reach_a_head_that_tells_two_texts_apart(backbone: Path) -> None:
@@ -276,18 +264,7 @@ def test_the_backbone_s_own_pooler_is_the_pretrained_one_and_is_saved_with_it(mi
         assert depths(encoder)["pooler.dense.weight"] == 0
         with torch.no_grad():
             encoder.pooler.dense.weight.mul_(0.5)
-    save_checkpoint(
-        tmp_path / "saved",
-        model=model,
-        tokenizer=load_tokenizer(minilm),
-        tasks=[task],
-        key="t0000",
-        number=0,
-        epoch=1,
-        score=0.5,
-        task_scores={"t": 0.5},
-        limit=TextLimit(16),
-    )
+    save_model(tmp_path / "saved", model, minilm)
     again, _ = load_checkpoint(tmp_path / "saved")
     torch.testing.assert_close(again("t", ids, mask), model("t", ids, mask))
 

@@ -102,14 +102,6 @@ def test_a_vocabulary_is_bounded(texts: Path, tmp_path: Path) -> None:
     assert make(texts, tmp_path / "backbone", vocabulary=100).vocabulary <= 100
 
 
-def test_a_unigram_vocabulary_that_is_too_small_for_the_characters_is_refused(tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join(chr(0x4E00 + number) * 2 for number in range(300)), encoding="utf-8")
-    with pytest.raises(BackboneError, match=r"the vocabulary must hold every character .* got 200 entries; raise it"):
-        make(texts, tmp_path / "out", tokenizer="unigram", vocabulary=200)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_unigram_vocabulary_holds_no_more_than_it_was_given(tmp_path: Path) -> None:
     texts, special = tmp_path / "texts.txt", 5
     characters = [chr(0x4E00 + number) for number in range(120)]

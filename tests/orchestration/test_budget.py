@@ -40,11 +40,6 @@ def test_the_best_by_score_stay_within_the_limit():
     assert select_to_keep(weights(0.5, 0.9, 0.7, 0.8), alike(4), limit=100) == ["t1", "t3", "t2", "t0"]
 
 
-def test_the_best_of_each_task_stays_even_beyond_the_limit():
-    given_ = weights(0.6, 0.5, 0.5, a=[0.6, 0.9, 0.0], b=[0.6, 0.1, 1.0])
-    assert select_to_keep(given_, alike(3), limit=1) == ["t0", "t1", "t2"]
-
-
 def test_a_share_of_what_stays_is_there_for_its_other_predictions():
     apart = alike(6)
     apart[5, :5] = apart[:5, 5] = 0.4  # the worst, but unlike all others
@@ -147,11 +142,6 @@ def checkpoints_left(study: StoredStudy) -> list[str]:
     return sorted(str(file.parent.relative_to(place)) for file in place.rglob("tutti.json"))
 
 
-def test_within_the_limit_nothing_is_removed(study):
-    assert prune(study.folder, trials=trials(), max_gigabytes=1e-4) == []
-    assert len(checkpoints_left(study)) == 4
-
-
 def test_a_gigabyte_is_a_thousand_million_bytes(study):
     used = sum(bytes_of(study.folder.trial(trial.key)) for trial in trials()[:3])
     assert prune(study.folder, trials=trials(), max_gigabytes=used / 1e9) == []
@@ -181,13 +171,6 @@ def test_beyond_the_limit_weights_of_ended_trials_go_and_their_predictions_stay(
 def test_weights_whose_predictions_never_came_into_the_bank_go_like_any_others(study):
     shutil.rmtree(study.folder.bank / "t0000")
     assert prune(study.folder, trials=trials(), max_gigabytes=2e-6) == ["t0000", "t0002"]
-
-
-def test_what_needs_pruned_weights_says_so(study):
-    best = study.folder.trial("t0000").best
-    prune_checkpoint(best)
-    with pytest.raises(StorageError, match=r"best must hold a checkpoint; got one whose weights were pruned"):
-        check_checkpoint(best)
 
 
 @pytest.mark.parametrize("moment", ["before the weights", "within the weights", "before the bank"])

@@ -83,26 +83,15 @@ def test_a_finished_trial_s_score_is_that_of_its_out_of_fold_rows(logged):
     assert "best_epoch" not in run.metrics
 
 
-def test_a_trial_stopped_after_two_folds_says_so_and_has_the_mean_of_both(logged):
-    trial = logged.start()
-    for fold, (best, mean) in enumerate(((0.9, 0.9), (0.5, 0.7))):
-        fold_epoch(logged, trial, fold, 1, best)
-        fold_end(logged, trial, fold, best, mean)
-    logged.log.on_trial_complete(0, [], trial)
-    record, run = logged.record(trial), logged.run(trial)
-    assert (record.state, record.score, record.task_scores) == (TrialState.STOPPED, 0.7, {"mood": 0.7})
-    assert record.reason == run.reason == "fell behind the others after 2 folds"
-    assert (run.metrics["score"], run.metrics["folds"]) == ({1: 0.9, 2: 0.7}, {0: 2})
-
-
-@pytest.mark.parametrize("end", ["failed", "interrupted", "stopped by the study's end"])
-def test_a_trial_that_ends_otherwise_after_two_folds_has_the_mean_of_both_too(logged, end):
+@pytest.mark.parametrize("end", ["stopped", "failed", "interrupted", "stopped by the study's end"])
+def test_a_trial_that_ends_after_two_folds_has_the_mean_of_both(logged, end):
     trial = logged.start()
     for fold, (best, mean) in enumerate(((0.9, 0.9), (0.5, 0.7))):
         fold_epoch(logged, trial, fold, 1, best)
         fold_end(logged, trial, fold, best, mean)
     if end == "failed":
         logged.log.on_trial_result(0, [], trial, {"failed": "the loss is nan"})
+    if end in ("stopped", "failed"):
         logged.log.on_trial_complete(0, [], trial)
     else:  # by a run of the study that it has not gone on in
         logged.log._running.clear()
@@ -111,6 +100,9 @@ def test_a_trial_that_ends_otherwise_after_two_folds_has_the_mean_of_both_too(lo
     assert (run.metrics["score"], run.metrics["folds"]) == ({1: 0.9, 2: 0.7}, {0: 2})
     assert run.metrics["score/mood"] == {0: 0.7}
     assert end == "interrupted" or (record.score, record.task_scores) == (0.7, {"mood": 0.7})
+    if end == "stopped":
+        assert record.state is TrialState.STOPPED
+        assert record.reason == run.reason == "fell behind the others after 2 folds"
 
 
 def test_a_fold_that_was_being_trained_ends_as_its_trial_does(logged):

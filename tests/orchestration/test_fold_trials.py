@@ -59,4 +59,3 @@ def test_a_study_with_folds_from_its_file_to_its_ensemble(make_study, tutti, see
     assert listed[0]["score"] == pytest.approx(record.score)
     tutti("ensemble", study.folder.path, "--out", tmp_path / "out")
     assert json.loads((tmp_path / "out" / "card.json").read_text())["objective"]["score"] == pytest.approx(record.score)
-    tutti("pseudo-label", study.folder.path, "--out", tmp_path / "pseudo")

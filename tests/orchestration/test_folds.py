@@ -182,10 +182,6 @@ def test_the_trial_s_score_is_that_of_its_out_of_fold_rows(done: tuple[Job, Chec
     assert (record.parameters or 0) > 0
 
 
-def test_the_trial_learns(done: tuple[Job, CheckpointRecord]) -> None:
-    assert done[1].task_scores["mood"] > 0.6  # of three classes
-
-
 def test_after_each_fold_the_mean_of_the_folds_so_far_is_told(done: tuple[Job, CheckpointRecord]) -> None:
     job, _ = done
     assert job.epochs == [(fold, epoch) for fold in range(FOLDS) for epoch in (1, 2)]

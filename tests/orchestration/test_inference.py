@@ -15,13 +15,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from saved_models import save_model
 from word_backbone import save_deberta, save_tokenizer
 
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
 from tutti.data.encode import encode_rows, load_tokenizer
 from tutti.errors import BackboneError, Fault, StudyError, TrialError, TrialMemoryError
-from tutti.modeling.checkpoint import CheckpointMetadata, load_checkpoint, prune_checkpoint, save_checkpoint
+from tutti.modeling.checkpoint import CheckpointMetadata, load_checkpoint, prune_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.orchestration.after.encodings import Checkpoint
@@ -46,21 +47,7 @@ def save(tiny_data: Path, tmp_path: Path) -> Callable[..., Path]:
         model.head("like").fit_labels(torch.tensor([1.0, 5.0]), torch.ones(2))
         if spoilt:
             model.head("mood").linear.bias.data[0] = torch.nan
-        folder = StudyFolder(tmp_path).trial(key).best
-        scores = {"mood": 0.5, "like": 0.5}
-        save_checkpoint(
-            folder,
-            model=model,
-            tokenizer=load_tokenizer(str(backbone)),
-            tasks=(MOOD, LIKE),
-            key=key,
-            number=0,
-            epoch=1,
-            score=0.5,
-            task_scores=scores,
-            limit=TextLimit(12),
-        )
-        return folder
+        return save_model(StudyFolder(tmp_path).trial(key).best, model, backbone, key=key, limit=TextLimit(12))
 
     return saved
 

@@ -97,14 +97,6 @@ def test_a_trial_lost_with_everybody_who_could_train_it_is_left_to_be_resumed(lo
     assert logged.record(trial).state is TrialState.RUNNING
 
 
-def test_while_every_record_is_kept_a_step_of_tune_s_ends_in_peace(logged):
-    trial = logged.start()
-    logged.epoch(trial, 1, 0.5)
-    logged.log.on_step_end(0, [])
-    assert logged.log.failure is None
-    assert logged.record(trial).scores_by_epoch == {1: 0.5}
-
-
 def test_the_seconds_of_a_trial_that_went_on_are_those_of_its_earlier_runs_too(logged):
     cut_off, now = logged.start(), time.time()
     logged.epoch(cut_off, 1, 0.5, began=1000.0 - 3600.0, at=1000.0)

@@ -17,7 +17,6 @@ from tutti.errors import StorageError
 from tutti.orchestration.driver.objectives import Measure
 from tutti.records import CheckpointRecord, TrialState
 from tutti.search.study_store import StudyStore
-from tutti.search.trial_attributes import Resumption
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task
 
@@ -77,19 +76,6 @@ def test_every_objective_is_told_kept_and_tracked(measured, tmp_path):
     assert {name: [*metrics[name].values()][-1] for name in ALL} == expected
     (stored,) = optuna.load_study(storage=f"sqlite:///{tmp_path / 'optuna.db'}", study_name="s").trials
     assert stored.values == [expected[name] for name in ALL]
-
-
-def test_a_weaker_but_different_trial_gains_more_than_a_near_copy_of_the_best(measured):
-    gains, scores = [], []
-    for wrong, sure in ((slice(0, 45), 0.6), (slice(0, 44), 0.6), (slice(200, 300), 0.7), (slice(200, 300), 0.7)):
-        trial = measured.start()
-        scores.append(put(measured, trial, wrong, sure=sure))
-        finish(measured, trial, scores[-1])
-        gains.append(measured.record(trial).measured["gain"])
-    assert scores[1] > scores[0] > scores[2]
-    assert gains[0] == 0  # there was nothing to add to
-    assert gains[2] > 0.1 > 0.01 > gains[1]
-    assert gains[3] == pytest.approx(0, abs=1e-6)  # there is one like it
 
 
 def test_a_gain_is_the_weighted_mean_over_tasks(measured, store):
@@ -160,16 +146,6 @@ def test_the_seconds_are_those_of_all_attempts_up_to_their_last_reports(measured
     put(measured, trial, slice(0, 45))
     finish(measured, trial, 0.85, began=1000.0)  # by other workers
     assert measured.record(trial).measured["seconds"] == 11.0 + 1.0
-
-
-def test_the_seconds_of_a_resumed_trial_go_on_from_those_of_earlier_runs(measured):
-    trial = measured.start()
-    put(measured, trial, slice(0, 45))
-    measured.log.interrupt()
-    trial.config["resumption"] = Resumption(seconds=100.0)
-    measured.log.on_trial_start(0, [], trial)
-    finish(measured, trial, 0.85)
-    assert measured.record(trial).measured["seconds"] == 160.0
 
 
 def test_predictions_of_the_best_trials_alone_are_kept(measured, monkeypatch):

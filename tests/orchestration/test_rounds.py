@@ -69,8 +69,9 @@ def test_they_differ_in_name_and_pseudo_labels_alone_and_begin_with_the_same_poi
     assert parse_study(dump_study(ours)) == ours
 
 
-def test_validation_rows_with_equal_texts_are_too_few_for_a_round(tmp_path):
-    rows = pd.DataFrame({"id": range(60), "text": [f"text {row % 6}" for row in range(60)]})
+def check(config: StudyConfig, folder: StudyFolder, *, texts: int) -> None:
+    """Checks a study of nine finished trials and 60 validation rows of so many different texts."""
+    rows = pd.DataFrame({"id": range(60), "text": [f"text {row % texts}" for row in range(60)]})
     prepared = SimpleNamespace(
         tasks=[SimpleNamespace(name="mood", kind=Classes())],
         parts={"mood": {"unlabeled": None}},
@@ -78,17 +79,14 @@ def test_validation_rows_with_equal_texts_are_too_few_for_a_round(tmp_path):
         validation_rows=lambda: {"mood": rows},
     )
     records = [SimpleNamespace(state=TrialState.FINISHED, score=0.5) for _ in range(9)]
+    recipe = load_recipe("self_training")[1]
+    check_rounds(config, folder, prepared, records, seconds=0.0, recipe=recipe, recipe_name="self_training")
+
+
+def test_validation_rows_with_equal_texts_are_too_few_for_a_round(tmp_path):
     message = "must have 25 validation rows of different texts or more, to tell whether a round gains; got 6"
     with pytest.raises(StudyError, match=message):
-        check_rounds(
-            study(),
-            StudyFolder(tmp_path),
-            prepared,
-            records,
-            seconds=0.0,
-            recipe=load_recipe("self_training")[1],
-            recipe_name="self_training",
-        )
+        check(study(), StudyFolder(tmp_path), texts=6)
 
 
 def test_each_point_is_trained_once():
@@ -105,17 +103,8 @@ def test_another_backbone_than_the_study_began_with_makes_no_round(tmp_path, mon
     keep_backbone(config, folder)
     (backbone / "config.json").write_text('{"layers": 3}')
     monkeypatch.setattr(rounds, "prepare_rows", lambda *_: None)
-    rows = pd.DataFrame({"id": range(60), "text": [f"text {row}" for row in range(60)]})
-    prepared = SimpleNamespace(
-        tasks=[SimpleNamespace(name="mood", kind=Classes())],
-        parts={"mood": {"unlabeled": None}},
-        settings={"split": {}},
-        validation_rows=lambda: {"mood": rows},
-    )
-    records = [SimpleNamespace(state=TrialState.FINISHED, score=0.5) for _ in range(9)]
-    recipe = load_recipe("self_training")[1]
     with pytest.raises(StudyError, match=r"when the study 'moods' began; got another config\.json"):
-        check_rounds(config, folder, prepared, records, seconds=0.0, recipe=recipe, recipe_name="self_training")
+        check(config, folder, texts=60)
 
 
 @pytest.mark.parametrize(

@@ -124,13 +124,6 @@ def test_an_epoch_told_again_by_other_workers_is_not_judged_anew():
     assert trials.report(0, 1, 0.0, repeated=True) == CONTINUE
 
 
-def test_folds_of_a_trial_that_starts_over_are_told_anew():
-    trials = made(scheduler="median")
-    assert [trials.report(number, 1, 0.8, fold=0) for number in range(4)] == [CONTINUE] * 4
-    trials.start_over(0)
-    assert trials.report(0, 1, 0.1, fold=0) == STOP
-
-
 def test_median_forgets_the_scores_of_a_trial_that_starts_over():
     trials = made(scheduler="median")
     for number in range(4):

@@ -116,6 +116,7 @@ def test_what_is_beyond_the_backbone_is_refused_before_a_trial_is_made(changes, 
             r"training.lora_targets must name linear layers .*: q_proj; got",
         ),
         ({"head": "verbalizer", "words": {0: "w1 w2"}}, "training.words must be one token of the backbone each; got"),
+        ({"head": "verbalizer"}, "training.words must be there with `head: verbalizer`: one for each class; got none"),
     ],
 )
 def test_what_a_decoder_cannot_do_is_refused_before_a_trial_is_made(tmp_path, training, message):

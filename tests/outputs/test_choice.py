@@ -60,3 +60,10 @@ def test_public_scores_that_contradict_local_ones_by_more_than_chance_are_told(d
     close = 0.999 * draws[0] + 0.04 * draws[1]
     turned = chosen(submission("one", 0.80, draws[0], 0.79), submission("other", 0.79, close, 0.81))
     assert "Locally one is better than other by 0.0100, publicly worse by 0.0200" in turned.warnings[0]
+
+
+def test_a_second_submission_that_is_far_below_the_first_is_said_to_hardly_matter(draws):
+    far = chosen(submission("one", 0.80, draws[0]), submission("other", 0.70, draws[1]))
+    assert any(reason.startswith("The second one hardly matters: it adds 0.0000") for reason in far.reasons)
+    near = chosen(submission("one", 0.80, draws[0]), submission("other", 0.80, draws[1]))
+    assert not any("hardly matters" in reason for reason in near.reasons)

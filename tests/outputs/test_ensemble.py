@@ -138,16 +138,6 @@ def test_rows_that_are_not_the_test_file_s_write_nothing_and_all_are_named(make_
     assert [path.name for path in tmp_path.iterdir()] == ["bank"]
 
 
-def test_an_earlier_ensemble_is_replaced_whole(make_finished, tmp_path):
-    study = make_finished()
-    write_ensemble(**study.ensemble(tmp_path / "out"))
-    write_ensemble(
-        **study.ensemble(tmp_path / "out", submission=Formats("csv"), test_ids={"CoLA": study.tests()["CoLA"]})
-    )
-    found = {path.name for path in (tmp_path / "out").rglob("*")}
-    assert found == {"CoLA.csv", "submission.zip", "ensemble.png", "reliability.png", "card.json", "card.md"}
-
-
 def test_a_zip_for_glue_has_official_names_and_the_card_says_what_it_lacks(make_finished, tmp_path):
     card = write_ensemble(**make_finished().ensemble(tmp_path / "out", submission=Formats("glue")))
     assert {"CoLA.tsv", "emotion.tsv", "topic.tsv"} <= set(card.files)

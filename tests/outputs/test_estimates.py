@@ -59,18 +59,9 @@ def test_every_number_of_an_estimate_is_kept(tmp_path):
     assert kept[1].estimate == judged.estimate
 
 
-def test_another_recipe_is_computed(estimated):
+def test_another_recipe_or_other_predictions_or_code_are_computed(estimated, make_finished, monkeypatch):
     estimated()
-    assert estimated(Rule(top=2))[2] == 2 * 25
-
-
-def test_other_predictions_are_computed(estimated, make_finished):
-    estimated()
-    assert estimated(of_study=make_finished(5))[2] == 2 * 25
-
-
-def test_another_version_of_the_code_computes_anew(estimated, monkeypatch):
-    estimated()
+    assert estimated(Rule(top=2))[2] == estimated(of_study=make_finished(5))[2] == 2 * 25
     monkeypatch.setattr(estimates, "_code", lambda: "another")
     assert estimated()[2] == 2 * 25
 

@@ -152,12 +152,6 @@ def test_a_table_with_ids_from_zero_on_has_ids(tmp_path):
         read(tmp_path, rows, expected=rows_of(["t1"], ["sun"]))
 
 
-def test_a_longer_file_is_graded_by_its_ids(tmp_path):
-    rows = "".join(f"{row}\tday {row}\t{'glad' if row % 2 else 'calm'}\n" for row in range(10))
-    expected = rows_of(["2", "5", "7"], ["day 2", "day 5", "day 7"])
-    assert read(tmp_path, rows, name="train.csv", expected=expected).tolist() == [0, 1, 1]
-
-
 def test_what_is_no_number_is_refused_for_a_regression(tmp_path):
     with pytest.raises(TaskFileError, match=r"must have a number as its label.*; got 'warm'"):
         read(tmp_path, "id,label\n3,1\n5,warm\n7,2\n", task=WARMTH)

@@ -241,8 +241,6 @@ def test_only_those_who_may_vote_do_and_the_card_says_how_they_were_found(tmp_pa
     ("changes", "got"),
     [
         ({"ids": "xyw"}, "got 3 rows, 2 of them the same; give both studies the same files and the same `split`"),
-        ({"ids": "xzy"}, "got another order"),
-        ({"labels": (0, 0, 1)}, "got other labels"),
     ],
 )
 def test_trials_of_another_study_that_saw_another_split_are_named(tmp_path, changes, got):

@@ -171,13 +171,6 @@ def test_a_picture_that_fails_is_left_out_with_one_line(caplog):
     assert caplog.messages == ["The picture one.png was not drawn: no font"]
 
 
-def test_the_picture_can_be_decoded():
-    from matplotlib.image import imread
-
-    pixels = imread(io.BytesIO(picture("abc")))
-    assert pixels.std() > 0.05
-
-
 def test_reliability_has_a_panel_for_each_task_three_in_a_row():
     bins = (Bin(10, 0.4, 0.5), Bin(30, 0.9, 0.8))
     known = Calibration(0.8, 0.1, 0.05, bins, bins)

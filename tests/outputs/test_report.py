@@ -329,11 +329,6 @@ def test_a_row_on_which_all_choose_the_same_class_is_not_disputed(make_finished,
     assert said == (not task.opinions)
 
 
-def test_one_trial_that_votes_alone_disputes_nothing(make_finished):
-    [task] = section(make_finished(1)).tasks
-    assert all(row.wrong and row.disagreement == 0 for row in task.opinions)
-
-
 def test_keys_in_a_remark_are_shown_as_code(make_finished, tmp_path):
     study = make_finished(2)
     part = section(study)

@@ -106,10 +106,7 @@ WRITTEN = {"number": 1, "recipe": "r", "recipe_sha256": "0", "study": "a-round-1
     ("content", "got"),
     [
         ({}, r"number \(field required\)"),
-        ([], r"content \(input should be an object\)"),
         ({name: value for name, value in WRITTEN.items() if name != "kept"}, r"kept \(field required\)"),
-        ({**WRITTEN, "study": 5}, r"study \(input should be a valid string\)"),
-        ({**WRITTEN, "teachers": "a"}, r"teachers \(input should be a valid array\)"),
     ],
 )
 def test_a_damaged_round_is_named(tmp_path, content, got):

@@ -14,15 +14,6 @@ def url(each_database) -> str:
     return each_database
 
 
-def test_a_proposal_has_a_key_a_number_and_one_value_for_each_parameter(opened, space):
-    store = opened()
-    first, second = store.ask(), store.ask()
-    assert (first.key, first.number) == ("t0000", 0)
-    assert (second.key, second.number) == ("t0001", 1)
-    assert list(first.parameters) == list(space.root)
-    assert first.parameters != second.parameters
-
-
 def test_an_empty_space_gives_different_trials_with_no_parameters(opened):
     store = opened(space=SearchSpace())
     assert [(p.key, p.parameters) for p in (store.ask(), store.ask())] == [("t0000", {}), ("t0001", {})]

@@ -100,7 +100,8 @@ def test_stopped_trials_alone_are_no_study_to_learn_from(opened, space, tmp_path
     key = store.ask().key
     store.report(key, epoch=1, score=0.5, task_scores={})
     store.finish(key, state=TrialState.STOPPED)
-    with pytest.raises(StudyError, match="got no finished trial"):
+    message = r"the older study 'old' must have a finished trial .*got no finished trial"
+    with pytest.raises(StudyError, match=message):
         fitting_trials(OlderStudy("old", url), space, fixed={})
 
 
@@ -191,11 +192,6 @@ def test_trials_outside_of_the_new_space_are_left_out(older, space):
     assert 0 < len(expected) < TRIALS
 
 
-def test_a_category_without_a_trials_choice_leaves_the_trial_out(older, space):
-    fewer = _space(space, pooling={"type": "categorical", "choices": ["mean", "max"]})
-    assert {trial.params["pooling"] for trial in fitting_trials(older, fewer, fixed={})} == {"mean"}
-
-
 def test_a_condition_is_judged_by_what_an_older_trial_drew_also_where_the_study_sets_that_key(opened, tmp_path):
     space = SearchSpace.model_validate(
         {
@@ -241,13 +237,6 @@ def test_a_key_that_is_no_longer_drawn_must_be_set_to_what_an_older_trial_drew(o
     taken = fitting_trials(older, fewer, fixed={"pooling": "mean"})
     assert len(taken) == sum(point["pooling"] == "mean" for point in _points(older)) > 0
     assert all("pooling" not in trial.params for trial in taken)
-
-
-def test_an_older_study_without_finished_trials_is_told(opened, tmp_path, space):
-    url = f"sqlite:///{tmp_path / 'empty.db'}"
-    opened(url=url, name="empty").ask()
-    with pytest.raises(StudyError, match=r"the older study 'empty' must have a finished trial .*got no finished trial"):
-        fitting_trials(OlderStudy("empty", url), space, fixed={})
 
 
 @pytest.mark.parametrize("high", [0.3, 0.35])

@@ -52,10 +52,6 @@ def test_the_last_line_needs_no_line_feed(write: Write) -> None:
     assert rows_of(write("0\ta\n1\tb"), labelled=False) == [["0", "a"], ["1", "b"]]
 
 
-def test_spaces_around_texts_stay(write: Write) -> None:
-    assert rows_of(write("0\t a \t1\n")) == [["0", " a ", "1"]]
-
-
 def test_spaces_around_labels_make_no_class(write: Write) -> None:
     assert [row[-1] for row in rows_of(write("0\ta\t1\n1\tb\t1 \n2\tc\t 1\n"))] == ["1", "1", "1"]
 

@@ -82,18 +82,9 @@ def test_numbers_are_read_as_they_are_written(write: Write, tmp_path: Path) -> N
     assert read.to_numpy().tolist() == [["7", "a", "108"]]
 
 
-def test_columns_that_are_not_named_are_passed_over(write: Write) -> None:
-    source = write("extra,text,label\nx,a,1\n", "rows.csv")
-    assert Table().read(source, labelled=True).to_numpy().tolist() == [["0", "a", "1"]]
-
-
 def test_columns_without_a_name_as_excel_writes_them_are_passed_over(write: Write) -> None:
     source = write("text,label,,\na,1,,\n", "rows.csv")
     assert Table().read(source, labelled=True).to_numpy().tolist() == [["0", "a", "1"]]
-
-
-def test_an_unlabelled_file_needs_no_label_column(write: Write) -> None:
-    assert list(Table().read(write("text\na\n", "rows.csv"), labelled=False)) == ["id", "text"]
 
 
 def test_every_missing_column_is_named_with_the_nearest_one(write: Write) -> None:

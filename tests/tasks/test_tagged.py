@@ -211,7 +211,7 @@ def test_what_was_repaired_is_told(tmp_path):
     marked = file(tmp_path, "a.jsonl", json.dumps({"text": "abc defghi  jkl mno", "label": spans}))
     notices = Tagged("piece").notices(marked)
     assert [notice.removeprefix(f"{marked} has ") for notice in notices] == [
-        "1 span overlapping an earlier one, left out: a word has one tag",
+        "1 span overlapping an earlier one, left out: `spans: overlapping` keeps those of other types",
         "1 span beginning or ending within a word: the whole word is marked",
         "1 span of white space alone, left out",
     ]

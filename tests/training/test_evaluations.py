@@ -142,12 +142,6 @@ def test_evaluations_are_counted_whatever_ends_an_epoch(tune, tmp_path, training
     assert [report.done for report in reports] == [False] * (len(reports) - 1) + [True]
 
 
-def test_max_steps_ends_a_run_within_an_epoch(tune: Tune, tmp_path: Path) -> None:
-    _, reports = tune(tmp_path, max_steps=17)
-    assert [(report.epoch, report.done) for report in reports] == [(1, False), (2, True)]
-    assert reports[-1].steps[-1][0] == 17
-
-
 def test_more_evaluations_than_an_epoch_has_steps_are_noticed_once(tune: Tune, tmp_path: Path) -> None:
     notices: list[str] = []
     often: dict[str, Any] = {"evals_per_epoch": 20, "num_train_epochs": 2, "on_notice": notices.append}

@@ -23,7 +23,6 @@ from transformers import (
 from word_backbone import save_deberta, save_decoder
 
 from tutti.config.pretraining import PretrainingSettings
-from tutti.data.corpus import CorpusOptions
 from tutti.data.distinct import distinct_rows
 from tutti.errors import BackboneError, StudyError
 from tutti.tracking.mlflow_tracker import MlflowTracker
@@ -31,7 +30,7 @@ from tutti.training.machine import precision
 from tutti.training.pretraining import loop, run
 from tutti.training.pretraining.kept import kept_backbones
 from tutti.training.pretraining.language_model import load_language_model
-from tutti.training.pretraining.run import TextFiles, pretrain
+from tutti.training.pretraining.run import pretrain
 
 SETTINGS = PretrainingSettings(epochs=3, learning_rate=1e-2, batch_size=8)
 
@@ -229,16 +228,6 @@ def test_an_unfinished_run_of_as_many_other_texts_is_not_gone_on_with(options):
     assert len(distinct_rows([other])) == len(distinct_rows([part]))
     with pytest.raises(StudyError, match="must be begun with the same texts, backbone and settings; got others"):
         pretrain(**{**options, "texts": [other]})
-
-
-def test_an_unfinished_run_of_a_file_that_has_changed_since_is_not_gone_on_with(options, tmp_path):
-    rows = [f"w{row} w{row} w{row + 1} w{row + 2}" for row in range(5, 45)]
-    (tmp_path / "news.txt").write_text("\n".join(rows))
-    options |= {"texts": TextFiles((tmp_path / "news.txt",), CorpusOptions(max_length=16))}
-    cut_off(options)
-    (tmp_path / "news.txt").write_text("\n".join([*rows, "w50 w51 w52"]))
-    with pytest.raises(StudyError, match="must be begun with the same texts, backbone and settings; got others"):
-        pretrain(**options)
 
 
 def test_an_unfinished_run_of_a_backbone_that_has_changed_is_not_gone_on_with(options):

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
+from saved_models import save_model
 from scorers import score
 from transformers import AutoModel
 from word_backbone import save_deberta
@@ -23,7 +24,7 @@ from tutti.ensembling.nested import Fold, splits
 from tutti.errors import StorageError, TrialError
 from tutti.modeling.adapters import Adapter
 from tutti.modeling.average import shape_of, write_mean
-from tutti.modeling.checkpoint import load_checkpoint, save_checkpoint
+from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.orchestration.after.soup import averageable
@@ -66,18 +67,7 @@ def save(backbone: Path, tmp_path: Path) -> Save:
             model.head("news").linear.weight *= scale
             if flipped:  # predicts another class
                 model.head("news").linear.weight *= -9
-        save_checkpoint(
-            tmp_path / key,
-            model=model,
-            tokenizer=load_tokenizer(str(backbone)),
-            tasks=(TASK,),
-            key=key,
-            number=0,
-            epoch=1,
-            score=0.5,
-            task_scores={"news": 0.5},
-            limit=TextLimit(max_length),
-        )
+        save_model(tmp_path / key, model, backbone, key=key, limit=TextLimit(max_length))
         return tmp_path / key
 
     return saved

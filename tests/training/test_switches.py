@@ -19,23 +19,13 @@ from tutti.training.loop.trainer import MultiTaskTrainer
 
 SWITCHES: dict[str, dict[str, Any]] = {
     "class weights": {"class_weights": "balanced"},
-    "focal": {"focal_gamma": 2.0},
-    "task weights": {"task_weights": {"mood": 2.0}},
-    "uncertainty": {"loss_balancing": "uncertainty"},
-    "R-Drop": {"rdrop_alpha": 2.0},
-    "FGM": {"adversarial": "fgm"},
     "AWP": {"adversarial": "awp"},
-    "mixout": {"mixout": 0.5},
-    "reinit": {"reinit_layers": 1},
-    "layer rates": {"layer_lr_decay": 0.5},
-    "head rate": {"head_learning_rate": 1e-2},
     "last layers": {"pooling_layers": 2},
     "dropout samples": {"head_dropout_samples": 3},
     "uniform": {"task_sampling": "uniform"},
     "temperature": {"task_sampling": "temperature", "sampling_temperature": 50.0},
     "ungrouped": {"group_by_length": False},
     "token budget": {"max_tokens_per_batch": 100},
-    "LoRA": {"adapter": "lora"},
 }
 
 

@@ -11,6 +11,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from saved_models import text_task
 from torch.nn import functional
 from training_runs import Tune, assert_same_end, final_weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -22,7 +23,7 @@ from tutti.errors import ConfigError
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.packed import pack_rows
 from tutti.tasks.kinds.text import texts_array
-from tutti.tasks.task import Generation, Task
+from tutti.tasks.task import Generation
 from tutti.training.generate import generate, generation_config
 from tutti.training.predict import likelihoods
 
@@ -34,16 +35,7 @@ TRAINING: dict[str, Any] = {
     "logging_steps": 2,
     "bf16": False,
 }
-TASK = Task(
-    name="answers",
-    names=(),
-    pair=False,
-    metric="perplexity",
-    submission="csv",
-    kind_name="text",
-    report=("rouge_l", "exact_match"),
-    generation=Generation({"max_new_tokens": 6}, at_evaluations=True),
-)
+TASK = text_task(report=("rouge_l", "exact_match"), generation=Generation({"max_new_tokens": 6}, at_evaluations=True))
 
 
 def make_part(rows: int, *, seed: int, labelled: bool = True) -> EncodedPart:

@@ -22,6 +22,8 @@ from tutti.orchestration.before.rows import _check_packs
 from tutti.records import TextLimit
 from tutti.tasks.build import task_specs
 from tutti.tasks.kinds.registry import KINDS
+from tutti.tasks.layouts.tags import piece_of
+from tutti.tasks.metrics.answers import squad_scores
 from tutti.tasks.scorer import Scorer
 from tutti.training.predict import are_finite, predict
 
@@ -104,6 +106,28 @@ def test_entities_are_learnt_and_the_checkpoint_says_the_same(tuned, prepared, p
     assert Scorer.of(prepared.tasks[0]).score(validation.labels, validation.outputs) == done.checkpoint.score
 
 
+@pytest.mark.parametrize("batching", ["padded", "packed"])
+def test_entities_that_overlap_are_learnt_and_the_checkpoint_says_the_same(
+    make_tune, steady_backbone, tmp_path, batching
+):
+    rng, rows = np.random.default_rng(0), []
+    for _ in range(160):
+        words = rng.choice([1, 2, 9, 20, 21], rng.integers(2, 9)).tolist()
+        tags = [["B-ONE"] * (word in (1, 9)) + ["B-TWO"] * (word in (2, 9)) for word in words]  # w9 is both
+        rows.append(json.dumps({"tokens": [f"w{word}" for word in words], "tags": tags}))
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    config = TaskConfig(layout="tokens", train=str(tmp_path / "train.jsonl"), spans="overlapping")
+    prepared = prepare(task_specs({"names": config}), validation=0.2, seed=0, folder=tmp_path / "data")
+    parts = load_parts(prepared, tokenizer=str(steady_backbone), limit=TextLimit(32), cache=tmp_path / "cache")
+    run = make_tune(steady_backbone, **LEARN)
+    done, _ = run(tmp_path / "run", tasks=prepared.tasks, parts=parts, batching=batching, head_dropout_samples=2)
+    assert done.checkpoint.score > 0.95
+    model, _ = load_checkpoint(tmp_path / "run" / "best")
+    outputs = predict(model, parts["names"]["validation"], task="names", batch_size=3, device=torch.device("cpu"))
+    np.testing.assert_allclose(done.predictions["names"]["validation"].outputs, outputs, atol=1e-5)
+    np.testing.assert_array_equal(np.isnan(outputs[..., 0]), parts["names"]["validation"].labels == -1)
+
+
 def test_long_rows_are_read_in_windows_and_nothing_is_cut(tuned, parts_of, tmp_path):
     part = parts_of(8)["names"]["validation"]
     assert part.windows is not None
@@ -160,6 +184,34 @@ def test_what_is_marked_may_depend_on_a_text_beside_it(make_tune, steady_backbon
     run = make_tune(steady_backbone, **LEARN)
     done, _ = run(tmp_path / "run", tasks=prepared.tasks, parts=parts, num_train_epochs=12)
     assert done.checkpoint.score > 0.8  # without the text beside it a word is marked as often as not
+
+
+def test_answers_are_scored_as_texts_against_all_that_are_right(make_tune, steady_backbone, tmp_path):
+    rng, rows = np.random.default_rng(0), []
+    for _ in range(80):
+        words = [f"W{word}," for word in rng.choice([1, 2, 20, 21, 22], 6)]
+        text, found = " ".join(words), next((place for place, word in enumerate(words) if word == "W1,"), None)
+        right = [] if found is None else ["w1", " ".join(words[found : found + 2]).lower()]
+        answers = {"text": right, "answer_start": [text.find("W1")] * len(right)}
+        rows.append(json.dumps({"text": text.lower(), "label": answers}))
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    scores = {}
+    for metric, other in (("squad_f1", "token_row_f1"), ("squad_exact_match", "entity_exact_match")):
+        task = {"metric": metric, "report": [other], "spans": "one"}
+        config = TaskConfig(layout="tokens", train=str(tmp_path / "train.jsonl"), **task)
+        prepared = prepare(task_specs({"names": config}), validation=0.4, seed=0, folder=tmp_path / metric)
+        parts = load_parts(prepared, tokenizer=str(steady_backbone), limit=TextLimit(32), cache=tmp_path / "cache")
+        run = make_tune(steady_backbone, **LEARN)
+        done, _ = run(tmp_path / f"run-{metric}", tasks=prepared.tasks, parts=parts, num_train_epochs=2)
+        outputs, answers = done.predictions["names"]["validation"].outputs, parts["names"]["validation"].answers
+        decision = load_checkpoint(tmp_path / f"run-{metric}" / "best")[1].decisions.get("names")
+        kind, names = prepared.tasks[0].kind, prepared.tasks[0].names
+        cells = kind.cells(kind.decide(outputs, None if decision is None else np.array(decision)), names)
+        given = [piece_of(text, "piece", cell) for (text, _), cell in zip(answers, cells, strict=True)]
+        scores[metric] = squad_scores(given, [right for _, right in answers])[metric == "squad_f1"]
+        assert done.checkpoint.score == pytest.approx(scores[metric])
+        assert {len(right) for _, right in answers} == {0, 2}
+    assert scores["squad_f1"] > 0
 
 
 def test_a_stopped_run_goes_on_bit_equal(tuned, tmp_path):

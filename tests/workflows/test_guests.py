@@ -86,6 +86,8 @@ def test_a_guest_votes_in_its_task_and_is_a_run_of_the_study(study, files, place
     voting = {task.task: {member.key for member in task.members} for task in vote.card.tasks}
     assert "lgbm" in voting["mood"]
     assert "lgbm" not in voting["warmth"]
+    assert "trials and 1 guest." in vote.card.to_markdown()
+    assert study.trials().loc["lgbm", ["state", "reason"]].to_list() == ["guest", record.source]
     (place / "alone.yaml").write_text("members: {top: 8, by: task, guests: false}\n")
     assert not {"lgbm"} & {
         member.key for task in study.ensemble(str(place / "alone.yaml")).card.tasks for member in task.members
@@ -153,13 +155,16 @@ def test_a_guest_has_no_name_of_a_trial_and_predicts_each_test_set(study, files)
 
 @pytest.mark.parametrize("task", ["mood", "warmth"])
 @pytest.mark.parametrize("model", ["linear", "boosting", "lightgbm"])
-def test_a_second_stage_is_fitted_out_of_fold_and_is_better_than_each_member(study, task, model):
+def test_a_second_stage_is_fitted_out_of_fold_and_is_better_than_each_member(study, place, task, model):
     if model == "lightgbm":
         pytest.importorskip("lightgbm")
     record = study.second(task=task, model=model, name="stage")
     assert record.task_scores[task] > max(each.task_scores[task] for each in study.records() if each.score) - 0.02
     parts = study.bank.parts("stage")[task]
     assert {*parts} == {"validation", "test", "unlabeled"}
+    (place / "by_task.yaml").write_text("members: {top: 8, by: task}\n")
+    notes = study.ensemble(str(place / "by_task.yaml")).card.notes
+    assert any("second stage (stage)" in note and "slightly optimistic" in note for note in notes)
 
 
 def test_columns_of_the_table_are_learnt_from(tmp_path, place):

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from bad_input_run import run
+from mlflow import MlflowClient
 from word_backbone import save_bert
 
 import tutti
 from tutti.errors import StudyError
+from tutti.workflows.pretraining import _tracker, tracked_run
 
 
 @pytest.fixture
@@ -54,6 +56,18 @@ def test_kept_backbones_are_each_tried_once_and_later_ones_are_added(place, tiny
     assert (place / "made.probes/tiny/scores.png").read_bytes().startswith(b"\x89PNG")
     assert not [*(place / "made.probes/tiny/trials").iterdir(), *(place / "made.probes/tiny/bank").iterdir()]
     assert not (place / "studies").exists()
+
+
+def test_scores_are_metrics_over_steps_of_the_pretraining_s_run(place):
+    _tracker(place / "made", None)("the-run").close()
+    tracked_run(place / "made").start_study(parameters={}, tags={}, files=[])
+    study = tutti.Study(place / "study.yaml", quiet=True)
+    found = [study.probe(place / "made").scores for _ in range(2)][-1]
+    client = MlflowClient(f"sqlite:///{place}/made.tracking/mlflow.db")
+    (run_,) = client.search_runs([client.get_experiment_by_name("made").experiment_id])
+    history = client.get_metric_history(run_.info.run_id, "probe/tiny/score")
+    assert [(point.step, point.value) for point in history] == [(each.step, each.score) for each in found]
+    assert "probe/tiny/mood" in run_.data.metrics
 
 
 def test_a_backbone_that_was_kept_anew_is_tried_anew(place, tiny_data):

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from transformers import AutoModel, AutoTokenizer
 
 import tutti
-from tutti.errors import BackboneError, StudyError
+from tutti.errors import BackboneError, ConfigError, StudyError
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 
@@ -95,6 +95,14 @@ def test_trials_are_compared_by_a_study_that_their_backbones_are_tried_on(place)
     assert tuned.path == place / "best"
     AutoModel.from_pretrained(tuned.path)
     assert not [*place.glob("best.search/downstream/tiny/trials/*")]
+
+
+def test_held_out_losses_are_compared_of_backbones_with_one_tokenizer_alone(place, tiny_data):
+    AutoModel.from_pretrained(place / "bert").save_pretrained(place / "other")
+    AutoTokenizer.from_pretrained(tiny_data / "backbone", mask_token="w58").save_pretrained(place / "other")
+    both = "search_space.backbone={type: categorical, choices: [bert, other]}"
+    with pytest.raises(ConfigError, match=r"backbone\.choices must be backbones of one tokenizer and one objective"):
+        tutti.tune_pretraining(place / "tune.yaml", overrides=[both], quiet=True)
 
 
 def test_a_file_without_a_search_space_and_a_folder_that_holds_files_are_refused(place):

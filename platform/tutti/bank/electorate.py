@@ -67,7 +67,7 @@ class Electorate:
 
     def records(self) -> list[CheckpointRecord]:
         return [
-            dataclasses.replace(record, key=self._key(study, record.key))
+            dataclasses.replace(record, key=record.key if len(self._banks) == 1 else f"{study}/{record.key}")
             for study, bank in self._banks.items()
             for record in bank.records()
             if record.key in self._only.get(study, (record.key,)) and (self._guests or record.source is None)
@@ -85,6 +85,3 @@ class Electorate:
         """The study of a checkpoint, and its key in that study."""
         study, _, own_key = key.rpartition("/")
         return study or next(iter(self._banks)), own_key
-
-    def _key(self, study: str, key: str) -> str:
-        return key if len(self._banks) == 1 else f"{study}/{key}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +103,7 @@ def _batches(
     model: MultiTaskModel, task: Task, tokenizer: Any, limit: TextLimit, texts: Mapping[str, Sequence[str]]
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Padded batches of rows of similar length, the longest first."""
-    limit = replace(limit, unit=task.unit)
-    rows = TokenizedRows(tokenized(texts, tokenizer, limit), tokenizer.pad_token_id)
+    rows = TokenizedRows(tokenized(texts, tokenizer, task.limit(limit)), tokenizer.pad_token_id)
     tokens = TokenRows(rows, positions=model.positions)
     order = np.argsort(-rows.lengths.astype(np.int64), kind="stable")
     for start in range(0, len(order), _BATCH):

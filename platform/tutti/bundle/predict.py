@@ -162,7 +162,7 @@ class _Member:
         self.model.encoder = int8.with_stored(encoder, self.folder) if stored else int8.quantised(encoder)
 
     def encoded(self, texts: Mapping[str, Sequence[str]], task: Task) -> TokenizedRows:
-        limit, pad = replace(self.limit, unit=task.unit), self.tokenizer.pad_token_id
+        limit, pad = task.limit(self.limit), self.tokenizer.pad_token_id
         rows = TokenizedRows(tokenized(texts, self.tokenizer, limit), pad)
         if not limit.swap or limit.unit or set(texts) != {"text", "text_b"}:
             return rows

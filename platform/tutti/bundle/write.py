@@ -59,7 +59,7 @@ def write_bundle(
         tokenizer = load_tokenizer(str(checkpoint))
         place = f"members/{name}"
         model, metadata = merged_model(checkpoint, task)
-        key = encoding_key(tokenizer, replace(metadata.limit, unit=task.unit))
+        key = encoding_key(tokenizer, task.limit(metadata.limit))
         (folder / place).parent.mkdir(exist_ok=True)
         save_checkpoint(
             folder / place,

@@ -77,13 +77,17 @@ COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., object]]] = {
     "second": (guests.second, Study.second),
     "bank import": (guests.import_, Study.import_predictions),
     "bank export": (guests.export, Study.export_predictions),
+    "bank generate": (guests.generate, Study.generate),
     "leaderboard add": (leaderboard.add, Study.add_public_score),
     "leaderboard show": (leaderboard.show, Study.leaderboard),
     "leaderboard choose": (leaderboard.choose, Study.choose_submissions),
 }
 groups = {
     "backbone": typer.Typer(help="Make backbones, and try them.", no_args_is_help=True),
-    "bank": typer.Typer(help="Takes predictions from elsewhere, and gives away the study's.", no_args_is_help=True),
+    "bank": typer.Typer(
+        help="Takes predictions from elsewhere, gives the study's away, has texts written anew.",
+        no_args_is_help=True,
+    ),
     "leaderboard": typer.Typer(
         help="Keeps what a competition's leaderboard said of submissions.", no_args_is_help=True
     ),

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tutti.cli.options import Overrides, StudyFile, check_left_out, interruptible, local
+from tutti.cli.options import Overrides, StudyFile, interruptible, local
 from tutti.config.pretraining import DocumentEnd, ObjectiveName, PretrainingRun, is_pretraining_file
-from tutti.errors import Fault, StudyError
+from tutti.errors import Fault, StudyError, check_left_out
 from tutti.modeling.new_backbone import SMALLEST_VOCABULARY, Architecture, Size, new_backbone
 from tutti.modeling.new_tokenizer import TokenizerKind
 from tutti.workflows.console import console

@@ -7,7 +7,7 @@ from typing import Annotated, cast
 
 import typer
 
-from tutti.cli.options import RecipeName, Study, With, check_left_out, local
+from tutti.cli.options import Checkpoint, RecipeName, Refit, Study, Task, With, local
 from tutti.workflows import push as _push
 from tutti.workflows.export import Format
 from tutti.workflows.study import open_study
@@ -20,11 +20,9 @@ def export(
     ],
     recipe: RecipeName = None,
     others: With = None,
-    task: Annotated[str | None, typer.Option("--task", help="Which task, where the study has several.")] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", metavar="DIR", help="One checkpoint alone, such as a soup.")
-    ] = None,
-    refit: Annotated[bool, typer.Option("--refit", help="With the members that `tutti refit` trained.")] = False,
+    task: Task = None,
+    checkpoint: Checkpoint = None,
+    refit: Refit = False,
     members: Annotated[int | None, typer.Option("--members", min=1, help="Most trials that vote.")] = None,
     quantize: Annotated[
         str | None, typer.Option("--quantize", metavar="int8", help="Linear layers of 8 bits, on CPUs.")
@@ -48,10 +46,6 @@ def export(
 
     Example: `tutti export glue_trio --task CoLA --recipe auto --members 3 --out bundle`
     """
-    if checkpoint:
-        check_left_out(
-            {"--recipe": recipe, "--with": others, "--members": members, "--refit": refit}, beside="--checkpoint"
-        )
     open_study(study).export(
         out,
         task=task,

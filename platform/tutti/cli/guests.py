@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tutti.cli.options import Study, local
-from tutti.errors import Fault, StudyError
+from tutti.config.yaml_file import parse_yaml
+from tutti.errors import ConfigError, Fault, StudyError
 from tutti.workflows.console import console
 from tutti.workflows.shown import show_guest
 from tutti.workflows.study import open_study
@@ -58,6 +59,41 @@ def export(
     """
     for file in open_study(study).export_predictions(trial, out, task=task):
         console.print(f"wrote {file}")
+
+
+def generate(
+    study: Study,
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=A,B", help="Values of a field of GenerationConfig; may be repeated."),
+    ],
+    trials: Annotated[
+        list[str] | None,
+        typer.Option("--trial", metavar="KEY", help="Whose weights write; by default the best's."),
+    ] = None,
+    task: Task = None,
+) -> None:
+    """Has texts written anew under other settings of generation, without training again.
+
+    Each combination of values becomes a guest with texts for all rows, which ranks by its score and votes.
+
+    Example: `tutti bank generate answers --set num_beams=1,4 --set repetition_penalty=1.0,1.2`
+    """
+    values = dict(_values(each) for each in settings)
+    for record in open_study(study).generate(values, trials=trials or (), task=task):
+        show_guest(console, record)
+
+
+def _values(setting: str) -> tuple[str, list[Any]]:
+    """A setting's name and its values, each read as YAML has it."""
+    name, equals, listed = setting.partition("=")
+    try:
+        values = parse_yaml(f"[{listed}]", what="--set") if equals else []
+    except ConfigError:
+        values = []
+    if not name or not values:
+        raise StudyError(Fault("--set", "name a setting and its values", repr(setting), "write it like num_beams=1,4"))
+    return name, values
 
 
 def second(

@@ -12,9 +12,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tutti.cli.options import Overrides, Resume, Trials, check_left_out
+from tutti.cli.options import Overrides, Resume, Trials
 from tutti.config.pretraining import is_pretraining_file
-from tutti.errors import Fault, StudyError, TrialError
+from tutti.errors import Fault, StudyError, TrialError, check_left_out
 from tutti.mirror import address_of
 from tutti.workflows.console import console, program
 from tutti.workflows.study import Study

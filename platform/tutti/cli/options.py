@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tutti.cluster.ending import EXIT_CODE
 from tutti.config.address import address_fault
-from tutti.errors import ConfigError, Fault, StudyError
+from tutti.errors import ConfigError, StudyError
 from tutti.workflows.console import console
 from tutti.workflows.tune import parse_trials
 
@@ -54,27 +54,14 @@ With = Annotated[
     list[str] | None,
     typer.Option("--with", metavar="STUDY", help="Another study whose trials may vote too. May be given again."),
 ]
+Task = Annotated[str | None, typer.Option("--task", help="Which task, where the study has several.")]
+Checkpoint = Annotated[
+    Path | None, typer.Option("--checkpoint", metavar="DIR", help="One checkpoint alone, such as a soup.")
+]
+Refit = Annotated[bool, typer.Option("--refit", help="With the members that `tutti refit` trained on all rows.")]
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Where to write; by default in the study.", callback=local)
 ]
-
-
-def check_left_out(options: Mapping[str, Any], *, beside: str) -> None:
-    """Checks that none of these options is given together with the option ``beside``, which would ignore them.
-
-    Args:
-        options: the options' values by name. A value that is false or empty was not given.
-
-    Raises:
-        StudyError: with a fault for each one that is given.
-    """
-    faults = []
-    for name, value in options.items():
-        if value:
-            got = name if value is True else " ".join(value) if isinstance(value, list) else str(value)
-            faults.append(Fault(name, f"be left out with {beside}", got, "take one of the two out"))
-    if faults:
-        raise StudyError(*faults)
 
 
 @contextmanager

@@ -10,8 +10,19 @@ from typing import Annotated, Any
 
 import typer
 
-from tutti.cli.options import Out, RecipeName, Study, With, check_left_out, going_on, interruptible, local
-from tutti.errors import Fault, StudyError, counted
+from tutti.cli.options import (
+    Checkpoint,
+    Out,
+    RecipeName,
+    Refit,
+    Study,
+    Task,
+    With,
+    going_on,
+    interruptible,
+    local,
+)
+from tutti.errors import Fault, StudyError, check_left_out, counted
 from tutti.records import best_trial
 from tutti.search.objectives import pareto_front
 from tutti.workflows.console import console, program, show_next, study_argument
@@ -55,7 +66,8 @@ def trials(
     front = pareto_front(records, objectives)
     shown = ranked(records, sort, tasks=[*config.tasks], top=top)
     if as_csv:
-        typer.echo(opened.trials().loc[[record.key for record in shown]].to_csv(), nl=False)
+        guests = [] if top else [guest.key for guest in opened.guests()]
+        typer.echo(opened.trials().loc[[*(record.key for record in shown), *guests]].to_csv(), nl=False)
         return
     if as_json:
         documents = [dataclasses.asdict(record) for record in (shown if top or sort != "score" else records)]
@@ -201,13 +213,9 @@ def predict(
     ] = None,
     recipe: RecipeName = None,
     others: With = None,
-    task: Annotated[str | None, typer.Option("--task", help="Which task, where the study has several.")] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", metavar="DIR", help="One checkpoint alone, such as a soup.")
-    ] = None,
-    refit: Annotated[
-        bool, typer.Option("--refit", help="With the members that `tutti refit` trained on all rows.")
-    ] = False,
+    task: Task = None,
+    checkpoint: Checkpoint = None,
+    refit: Refit = False,
 ) -> None:
     """Predicts new rows with the members of an ensemble: id, label, confidence and each class's probability, in order.
 

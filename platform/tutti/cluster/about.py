@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING, Any
 
-from tutti.cluster.submit import cluster_faults, job_client
 from tutti.orchestration.worker.nodes import room_in_words
 
 if TYPE_CHECKING:
@@ -17,28 +16,21 @@ _ANSWER_SECONDS = 20
 _MOST_NODES = 10_000  # that Ray lists at a time
 
 
-def about_cluster(address: str, resources: Resources) -> list[str]:
+def about_cluster(client: JobSubmissionClient, resources: Resources | None) -> list[str]:
     """Sentences on the head's Ray and Python where they are not this machine's, and on nodes if there are several.
 
     Tutti itself travels with a job.
-
-    Raises:
-        UserError: if the address is invalid.
-        ClusterError: if the cluster does not answer.
     """
     import ray
 
-    with cluster_faults(address):
-        client = job_client(address)
-        versions = _asked(client, "cluster_metadata")
-        nodes = _asked(client, f"nodes?limit={_MOST_NODES}&detail=1").get("result", {}).get("result", [])
-    told = []
+    versions, told = _asked(client, "cluster_metadata"), []
     for what, here in (("ray", ray.__version__), ("python", platform.python_version())):
         there = versions.get(f"{what}Version") or versions.get(f"{what}_version") or here
         if there != here:
             told.append(f"The head has {what.capitalize()} {there}, this machine {here}: the job runs with the head's.")
+    nodes = _asked(client, f"nodes?limit={_MOST_NODES}&detail=1").get("result", {}).get("result", [])
     rooms = [node.get("resources_total") or {} for node in nodes if node.get("state") == "ALIVE"]
-    if len(rooms) > 1:
+    if resources and len(rooms) > 1:
         cpus, gpus = resources.cpus_per_worker, resources.gpus_per_worker
         told.append(room_in_words(rooms, workers=resources.workers, cpus=cpus, gpus=gpus))
     return told

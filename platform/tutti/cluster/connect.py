@@ -7,10 +7,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -25,6 +25,9 @@ from tutti.cluster.token import provide_token
 from tutti.errors import ClusterError, Fault, ResourcesError, UserError, first_line
 from tutti.orchestration.worker.cpus import private_cpus
 from tutti.orchestration.worker.nodes import room_in_words, trials_that_fit
+
+if TYPE_CHECKING:
+    from tutti.config.study import Resources
 
 TORCH_ENVIRONMENT = {
     # PyTorch requests huge pages for large tensors, since each step allocates most of its memory anew.
@@ -64,6 +67,17 @@ def worker_environment() -> dict[str, str]:
     own = {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}
     # A notebook's MPLBACKEND may not be installed, and matplotlib then fails to load. Older programs need Train's V1.
     return {**own, "MPLBACKEND": "agg", "RAY_TRAIN_V2_ENABLED": "1"}
+
+
+def connected_for(resources: Resources, *, tell: Callable[[str], object]) -> AbstractContextManager[int]:
+    """As ``connected``, for trials of these resources."""
+    return connected(
+        workers=resources.workers,
+        cpus_per_worker=resources.cpus_per_worker,
+        gpus_per_worker=resources.gpus_per_worker,
+        concurrent_trials=resources.concurrent_trials,
+        tell=tell,
+    )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tutti.cluster.submit import cluster_faults, job_client
+from tutti.cluster.client import cluster_faults, job_client
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient

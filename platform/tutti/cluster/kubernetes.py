@@ -110,7 +110,9 @@ def ray_job(study: StudyConfig, *, image: str, options: Sequence[str], submitted
         "runtimeEnvYAML": json.dumps({"env_vars": variables}),  # JSON is YAML too
         "metadata": {"study": study.study, "by": f"{user_name()}@{socket.gethostname()}"},
     }
-    _fill_pods(job["spec"]["rayClusterSpec"], image=image, config_map=name, shared=None if study.storage.address else shared)
+    _fill_pods(
+        job["spec"]["rayClusterSpec"], image=image, config_map=name, shared=None if study.storage.address else shared
+    )
     _fill_workers(job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0], resources)
     files = {
         "apiVersion": "v1",
@@ -139,12 +141,19 @@ def _name(study: str) -> str:
 
 
 def _fill_pods(cluster: dict[str, Any], *, image: str, config_map: str, shared: Path | None) -> None:
-    """The image, the ConfigMap, and the place of the volume of the studies, which the template has at /studies."""
+    """The image, the ConfigMap, and the volume of the studies, which the template has at /studies.
+
+    Args:
+        shared: where the volume is to be; none if the studies are on object storage, of which pods have working copies.
+    """
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         pod = group["template"]["spec"]
         for volume in pod["volumes"]:
             if "configMap" in volume:
                 volume["configMap"] = {"name": config_map}
+            if "persistentVolumeClaim" in volume and shared is None:
+                del volume["persistentVolumeClaim"]
+                volume["emptyDir"] = {}
         for container in pod["containers"]:
             container["image"] = image
             for mount in container["volumeMounts"]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shlex
 import shutil
@@ -12,24 +11,24 @@ import socket
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 import tutti
+from tutti.cluster.about import about_cluster
+from tutti.cluster.client import cluster_faults, job_client
 from tutti.cluster.shipped import FILES, SUBMITTED
-from tutti.cluster.token import use_own_token
-from tutti.config.address import answer_of
 from tutti.config.backbones import map_backbones
 from tutti.config.folder import StudyFolder
 from tutti.config.load import dump_study, load_recipe
 from tutti.config.paths import absolute, map_task_paths
 from tutti.config.pretraining import PretrainingConfig
 from tutti.config.study import StudyConfig
-from tutti.errors import ClusterError, Fault, StorageError, StudyError, UserError
+from tutti.errors import Fault, StorageError, StudyError
 from tutti.files import hashes, storage_faults
 from tutti.launchers import user_name
 
@@ -39,11 +38,17 @@ if TYPE_CHECKING:
 _IGNORE_FILES = (".gitignore", ".rayignore")  # in any folder, they would make Ray leave out what the study needs
 STOP_SECONDS = 60  # for a study to end in order before Ray kills the job; by default 3
 _STOPPED_SECONDS = STOP_SECONDS + 30.0  # in which a job that was told to stop has to end
-_ANSWER_SECONDS = 20  # a job's own requests have no limit
 SHIPPED_MIB = 100  # Ray keeps shipped files in the head node's memory
 
 
-def submit_study(study: StudyConfig, *, address: str, options: list[str], submitted: str = "") -> str:
+def submit_study(
+    study: StudyConfig,
+    *,
+    address: str,
+    options: list[str],
+    submitted: str = "",
+    tell: Callable[[str], object] = lambda _: None,
+) -> str:
     """Ships the study, the files it names and this package to the cluster, and starts ``tutti tune`` there.
 
     Files below ``storage.path`` are on shared storage and are not shipped.
@@ -52,6 +57,7 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str], submit
         study: with absolute paths only, including ``storage.path``.
         options: further options of ``tutti tune``.
         submitted: the value of ``SUBMITTED``; it must not hold passwords, since Ray's dashboard shows it.
+        tell: called with what ``about_cluster`` says.
 
     Returns:
         The job's id.
@@ -67,7 +73,12 @@ def submit_study(study: StudyConfig, *, address: str, options: list[str], submit
     check_tracking(study.tracking.uri, what="tracking.uri", shared=shared, place="storage.path")
     command = ["tune", "study.json", *options]
     return _submit(
-        lambda folder: stage_study(study, folder), command, address=address, submitted=submitted, name=study.study
+        lambda folder: stage_study(study, folder),
+        command,
+        address=address,
+        submitted=submitted,
+        name=study.study,
+        tell=lambda client: [*map(tell, about_cluster(client, study.resources))],
     )
 
 
@@ -88,27 +99,37 @@ def submit_pretraining(run: PretrainingConfig, *, address: str, options: list[st
     command = ["tune"] if run.search_space.root else ["backbone", "pretrain"]
 
     def stage(folder: Path) -> Path:
-        paths = [*run.texts, Path(run.backbone)]
+        paths = [*run.texts, *map(Path, {run.backbone, *run.backbones})]
         into = run.out.with_name(f"{run.out.name}.shipped")
         target, places = _stage_files(paths, folder, shared=shared, into=into, what="the pretraining file", place=where)
         document = run.model_dump(mode="json", exclude_none=True)
         document["texts"] = [str(places.get(file, file)) for file in run.texts]
-        document["backbone"] = str(places.get(Path(run.backbone), run.backbone))
-        (folder / "pretraining.yaml").write_text(json.dumps(document, indent=1), encoding="utf8")  # JSON is YAML too
+        document = map_backbones(document, lambda _, each: str(places.get(Path(each), each)))
+        _write(folder / "pretraining.yaml", json.dumps(document, indent=1))  # JSON is YAML too
         return target
 
     command += ["pretraining.yaml", *options]
     return _submit(stage, command, address=address, submitted=submitted, name=run.out.name)
 
 
-def _submit(stage: Callable[[Path], Path], command: list[str], *, address: str, submitted: str, name: str) -> str:
+def _submit(
+    stage: Callable[[Path], Path],
+    command: list[str],
+    *,
+    address: str,
+    submitted: str,
+    name: str,
+    tell: Callable[[JobSubmissionClient], object] = lambda _: None,
+) -> str:
     """Starts ``tutti COMMAND`` in the folder that ``stage`` fills, which returns where the job shall put its files."""
     temporary = Path("the temporary folder ($TMPDIR)")
     with storage_faults(temporary), tempfile.TemporaryDirectory(prefix="tutti-job-") as staging:
         shipped = stage(Path(staging))
         keep = shlex.join(["python", "-m", "tutti.cluster.shipped", str(shipped)])
         with cluster_faults(address):
-            return job_client(address).submit_job(
+            client = job_client(address)
+            tell(client)
+            return client.submit_job(
                 entrypoint=f"{keep} && exec {shlex.join(['python', '-m', 'tutti', *command])}",
                 runtime_env={
                     "working_dir": staging,
@@ -161,7 +182,7 @@ def stage_study(study: StudyConfig, staging: Path) -> Path:
         older if Path(older).is_relative_to(shared) else _stage_older(StudyFolder(Path(older)), staging, index)
         for index, older in enumerate(study.search.warm_start)
     ]
-    (staging / "study.json").write_text(dump_study(StudyConfig.model_validate(document)), encoding="utf8")
+    _write(staging / "study.json", dump_study(StudyConfig.model_validate(document)))
     return target
 
 
@@ -206,8 +227,7 @@ def _with_paths(study: StudyConfig, change: Callable[[str], str]) -> dict[str, A
 
 def _digest(folder: Path) -> str:
     """A short hash of the names and contents of all files."""
-    listed = "".join(f"{name} {digest}\n" for name, digest in hashes(folder).items())
-    return sha256(listed.encode()).hexdigest()[:16]
+    return sha256("".join(f"{name} {digest}\n" for name, digest in hashes(folder).items()).encode()).hexdigest()[:16]
 
 
 def _stage_older(older: StudyFolder, staging: Path, index: int) -> str:
@@ -232,6 +252,12 @@ def _stage_older(older: StudyFolder, staging: Path, index: int) -> str:
             remedy = "restore it from a copy, or take the study out of search.warm_start"
             raise StorageError(Fault(str(older.optuna_file), "be a database", str(error), remedy)) from error
     return target.path.relative_to(staging).as_posix()
+
+
+def _write(file: Path, text: str) -> None:
+    """Writes a file that may have a database's password: in Ray's folders on the nodes it has the same mode."""
+    file.touch(mode=0o600)
+    file.write_text(text, encoding="utf8")
 
 
 def _copy(path: Path, target: Path) -> None:
@@ -325,60 +351,3 @@ def stop_job(job: str, *, address: str) -> bool:
                 raise TimeoutError(f"the job {job} is still running {_STOPPED_SECONDS:g} s after it was told to stop")
             time.sleep(0.2)
         return True
-
-
-def job_client(address: str) -> JobSubmissionClient:
-    """A client of the cluster's jobs; to be used within ``cluster_faults``."""
-    from ray.job_submission import JobSubmissionClient
-
-    answer_of(f"{address}/api/version", seconds=_ANSWER_SECONDS)
-    with _unset("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # they would take precedence over the argument
-        return JobSubmissionClient(address)
-
-
-@contextmanager
-def _unset(*names: str) -> Iterator[None]:
-    """Removes environment variables within the block."""
-    removed = {name: os.environ.pop(name) for name in names if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(removed)
-
-
-@contextmanager
-def cluster_faults(address: str, *, followed: str | None = None) -> Iterator[None]:
-    """Raises the errors of Ray's job client as a ClusterError, and an address that is not HTTP as a UserError.
-
-    Args:
-        followed: the id of a job that was submitted and may go on without this process.
-    """
-    if not address.startswith(("http://", "https://")):  # Ray would use its own protocol, and wait
-        raise UserError(Fault("--address", "be http://HOST:PORT, by default port 8265", repr(address), "correct it"))
-    use_own_token()
-    from aiohttp import ClientError
-    from ray.exceptions import AuthenticationError
-
-    try:
-        yield
-    except AuthenticationError as error:
-        remedy = "copy the head's ~/.ray/auth_token to this machine, or set RAY_AUTH_TOKEN to what is in it"
-        got = "a request without a token, or with another"
-        what = f"the Ray cluster at {address}"
-        raise ClusterError(Fault(what, "be given the token that it was started with", got, remedy)) from error
-    except BrokenPipeError:  # of our own output, such as into `| head`
-        raise
-    except (RuntimeError, OSError, ClientError, ValueError) as error:  # errors of requests are OSErrors
-        remedy = "check that it is up, that --address is its dashboard (http://HOST:8265), and the job's id"
-        if followed is not None:
-            ask = f"tutti submit --status {followed} --address {shlex.quote(address)}"
-            remedy = f"check that it is up; the job may go on: ask with `{ask}`"
-        text = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
-        raise ClusterError(
-            Fault(
-                f"the Ray cluster at {address}",
-                "answer and know the job",
-                text.strip(),
-                remedy,
-            )
-        ) from error

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
-from tutti.config.strict import Strict
+from tutti.config.strict import Strict, by_type
 
-
-def _which_marks(value: Any) -> str:
-    return "marks" if isinstance(value, list | tuple) else "all"
-
-
-# Discriminated by hand: otherwise pydantic would report a fault for each member of the union.
 Marks = Annotated[
     Annotated[bool, Tag("all")] | Annotated[tuple[str, ...], Field(min_length=1), Tag("marks")],
-    Discriminator(_which_marks),
+    by_type((list, tuple), "marks", "all"),
 ]
 
 

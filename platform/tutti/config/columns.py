@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
-from tutti.config.strict import Strict
+from tutti.config.strict import Strict, by_type
 
-
-def _one_or_several(value: Any) -> str:
-    return "several" if isinstance(value, list | tuple) else "one"
-
-
-# Discriminated by hand: otherwise pydantic would report a fault for each member of the union.
 Labels = Annotated[
     Annotated[str, Tag("one")] | Annotated[tuple[str, ...], Field(min_length=2), Tag("several")],
-    Discriminator(_one_or_several),
+    by_type((list, tuple), "several", "one"),
 ]
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tutti.config.layouts import layout_faults
 from tutti.config.metric_facts import FACTS, KIND_WORDS, kind_fault, kind_of, kinds_of
 from tutti.config.raw import metric_of, objective_weights_of, section, tasks_of
+from tutti.config.search import search_faults
 from tutti.config.space import sound_distributions
 from tutti.config.stages import STAGES, WEIGHTS
 from tutti.config.study import CHANGING, TEXTS, Search
@@ -169,18 +171,31 @@ def _pair_faults(
 
 def packing_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault where rows with candidates or texts to compare, which are several inputs, are to be packed."""
-    tasks = [name for name, task in tasks_of(raw).items() if kind_of(task) in ("choice", "preference")]
-    space = section(raw, "search_space").get("batching")
-    choices = space.get("choices") if isinstance(space, dict) else None
-    set_to = {"training.batching": [section(raw, "training").get("batching")], "search_space.batching": choices}
+    training, space = section(raw, "training"), section(raw, "search_space")
+    heads = _choices(space.get("head")) or [training.get("head")]
+    several = ("preference",) if {*heads} == {"verbalizer"} else ("choice", "preference")  # letters share an input
+    tasks = [name for name, task in tasks_of(raw).items() if kind_of(task) in several]
+    choices = _choices(space.get("batching"))
+    set_to = {"training.batching": [training.get("batching")], "search_space.batching": choices}
     rule = (
         f"not be packed beside candidates or texts to compare, each of which is an input by itself: {', '.join(tasks)}"
     )
     return [
         Fault(what(key), rule, "packed", "take it out: rows are then padded")
         for key, values in set_to.items()
-        if tasks and isinstance(values, list | tuple) and "packed" in values
+        if tasks and "packed" in values
     ]
+
+
+def chain_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
+    """A fault where a chain of tags is to be learnt of entities that may overlap, which are no chain."""
+    tasks = [name for name, task in tasks_of(raw).items() if kind_of(task) == "overlapping"]
+    heads = {
+        "training.tag_head": [section(raw, "training").get("tag_head")],
+        "search_space.tag_head": _choices(section(raw, "search_space").get("tag_head")),
+    }
+    rule = f"be softmax beside entities that may overlap, whose types have tags of their own: {', '.join(tasks)}"
+    return [Fault(what(key), rule, "crf", "take it out") for key, own in heads.items() if tasks and "crf" in own]
 
 
 def report_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
@@ -277,11 +292,10 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
         if isinstance(choices, list | tuple) and None in choices and len(choices) > 1:
             rule = "have no null beside numbers with the scheduler pbt: trials go on from each other's states"
             faults.append(Fault(what(f"search_space.{key}.choices"), rule, show([*choices]), "take it out"))
-    for key in (
-        *LIMIT_KEYS,
-        "backbone",
-    ):  # a trial keeps its own best checkpoint, which reads texts as it was trained to
-        if key in space:
+    choosing = any(kind_of(task) == "choice" for task in tasks_of(raw).values())
+    # A trial keeps its own best checkpoint, which reads texts as it was trained to.
+    for key in (*LIMIT_KEYS, "backbone"):
+        if key in space and (key != "head" or choosing):
             rule = "be the same in all trials with the scheduler pbt: trials go on from each other's states"
             faults.append(Fault(what(f"search_space.{key}"), rule, "varied", "set it under training:"))
     trials = search.get("trials", Search().trials)
@@ -315,3 +329,23 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
             rule = f"be left out with the scheduler pbt: {reason}"
             faults.append(Fault(what(key), rule, "it there", "take it out, or name another scheduler"))
     return faults
+
+
+CHECKS = (
+    layout_faults,
+    task_name_faults,
+    unknown_task_faults,
+    fold_faults,
+    split_column_faults,
+    objective_weight_faults,
+    search_faults,
+    kind_faults,
+    chain_faults,
+    packing_faults,
+    report_faults,
+    worker_faults,
+    device_faults,
+    precision_faults,
+    population_faults,
+)
+"""All checks of a raw study file, in the order in which their faults are told."""

@@ -12,35 +12,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from tutti.config.address import address_fault
-from tutti.config.cross_checks import (
-    device_faults,
-    fold_faults,
-    kind_faults,
-    objective_weight_faults,
-    packing_faults,
-    population_faults,
-    precision_faults,
-    report_faults,
-    split_column_faults,
-    task_name_faults,
-    unknown_task_faults,
-    worker_faults,
-)
+from tutti.config.cross_checks import CHECKS
 from tutti.config.folder import StudyFolder
-from tutti.config.layouts import layout_faults
 from tutti.config.names import Kind, is_path, shipped_folder, shipped_names
 from tutti.config.objective_weights import listed, proportional
-from tutti.config.paths import absolute, has_begun, missing_file, older_folders, resolve_paths
+from tutti.config.paths import absolute, as_stored, has_begun, missing_file, older_folders, resolve_paths
 from tutti.config.pydantic_faults import faults_of
 from tutti.config.raw import section
 from tutti.config.recipe import Recipe
-from tutti.config.search import search_faults
 from tutti.config.space import FIELDS, Distribution, sound_distributions
 from tutti.config.stages import STAGES, WEIGHTS
 from tutti.config.study import StudyConfig
 from tutti.config.yaml_file import odd_values, parse_yaml, read_mapping, show
 from tutti.errors import ConfigError, Fault, nearest
-from tutti.mirror import address_of
 
 CheckTraining = Callable[[Mapping[str, Any], Mapping[str, Distribution], str], Iterable[Fault]]
 _SPACE = "search_space"
@@ -83,23 +67,7 @@ def load_study(
     faults += _odd_values(raw, places)
     raw, path_faults = resolve_paths(raw, folder=folder, what=places.what, shared=shared)
     faults += path_faults + _recipe_faults(raw, folder, places)
-    checks = (
-        layout_faults,
-        task_name_faults,
-        unknown_task_faults,
-        fold_faults,
-        split_column_faults,
-        objective_weight_faults,
-        search_faults,
-        kind_faults,
-        packing_faults,
-        report_faults,
-        worker_faults,
-        device_faults,
-        precision_faults,
-        population_faults,
-    )
-    for check in checks:
+    for check in CHECKS:
         faults = _merged(faults, check(raw, what=places.what))
     config = None
     try:
@@ -168,7 +136,7 @@ def parse_study(source: str | Path) -> StudyConfig:
     what = str(source) if isinstance(source, Path) else "the stored study"
     remedy = "restore the file, or run the study under a new name"
     try:
-        raw = json.loads(_here(source) if isinstance(source, Path) else source)
+        raw = json.loads(as_stored(source) if isinstance(source, Path) else source)
         return StudyConfig.model_validate(raw)
     except OSError as error:
         got = (error.strerror or str(error)).lower()
@@ -178,14 +146,6 @@ def parse_study(source: str | Path) -> StudyConfig:
         raise ConfigError(*(replace(fault, remedy=remedy) for fault in faults)) from error
     except ValueError as error:  # not JSON, or not UTF-8
         raise ConfigError(Fault(what, "be a study as JSON", str(error), remedy)) from error
-
-
-def _here(file: Path) -> str:
-    """The text of a stored study; the paths of one on object storage are those of the working copy that it is in."""
-    text, studies = file.read_text(encoding="utf-8"), str(file.parents[1])
-    if address_of(file) and (stored := section(json.loads(text), "storage").get("path")):
-        text = text.replace(f"{json.dumps(stored)[:-1]}/", f"{json.dumps(studies)[:-1]}/")
-    return text
 
 
 @dataclass

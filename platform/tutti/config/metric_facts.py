@@ -13,7 +13,18 @@ from typing import Any, Literal, get_args
 from tutti.errors import Fault, nearest
 
 KindName = Literal[
-    "classes", "ordered", "choice", "labels", "value", "values", "preference", "text", "tokens", "span", "tags"
+    "classes",
+    "ordered",
+    "choice",
+    "labels",
+    "value",
+    "values",
+    "preference",
+    "text",
+    "tokens",
+    "overlapping",
+    "span",
+    "tags",
 ]
 Needs = Literal["decisions", "probabilities", "values", "texts", "likelihood"]
 
@@ -27,6 +38,7 @@ KIND_WORDS: Mapping[str, str] = {
     "preference": "pairs of which one text is better",
     "text": "a text per row",
     "tokens": "entities",
+    "overlapping": "entities that may overlap",
     "span": "one span per row",
     "tags": "a tag per word",
 }
@@ -149,7 +161,7 @@ def _table() -> tuple[Facts, ...]:
 
 def _of_tags() -> Iterator[Facts]:
     """The metrics of entities."""
-    tagged = Facts(name="", needs="decisions", kinds=("tokens",))
+    tagged = Facts(name="", needs="decisions", kinds=("tokens", "overlapping"))
     for average, name in (("micro", "entity"), ("macro", "entity_macro")):
         for beta in ("1", "0.5", "2", "5"):
             options = {"beta": float(beta), "average": average}
@@ -159,6 +171,8 @@ def _of_tags() -> Iterator[Facts]:
             yield replace(tagged, name=f"{name}_f{beta}", function=f"{name}_f_score", options={"beta": float(beta)})
     for name in ("token_jaccard", "token_row_f1", "entity_exact_match"):
         yield replace(tagged, name=name, kinds=("tokens", "span"))
+    for name in ("squad_f1", "squad_exact_match"):
+        yield replace(tagged, name=name, needs="texts", kinds=("span",))
     yield replace(tagged, name="tag_accuracy", kinds=("tokens", "tags"))
     yield replace(tagged, name="tag_macro_f1", kinds=("tags",))
 
@@ -191,10 +205,14 @@ _OTHER_NAMES: Mapping[str, str] = {
 }  # names under which others know a metric; suggested, but not accepted
 
 
+OF_WORDS: Mapping[str, str] = {"squad_f1": "token_row_f1", "squad_exact_match": "entity_exact_match"}
+"""Of metrics of marked pieces as texts, which predictions do not have, the ones of words by which these are decided."""
+
 _BY_LAYOUT: Mapping[tuple[str, str], tuple[KindName, str]] = {
     ("instructions", "None"): ("text", "perplexity"),
     ("tokens", "None"): ("tokens", "entity_f1"),
     ("tokens", "many"): ("tokens", "entity_f1"),
+    ("tokens", "overlapping"): ("overlapping", "entity_f1"),
     ("tokens", "one"): ("span", "token_row_f1"),
     ("tokens", "none"): ("tags", "tag_accuracy"),
 }
@@ -213,7 +231,7 @@ def names_for(kind: str) -> tuple[str, ...]:
 def kinds_of(metric: Any) -> tuple[KindName, ...]:
     """The kinds of tasks that a metric of a raw study file fits, a name or a mapping; all for what is neither."""
     if isinstance(metric, Mapping):
-        by_need = dict.fromkeys(("decisions", "probabilities"), (*_RANKED, "tokens", "span", "tags")) | {
+        by_need = dict.fromkeys(("decisions", "probabilities"), (*_RANKED, "tokens", "overlapping", "span", "tags")) | {
             "values": (*_NUMBERS, "preference")
         }
         by_need |= {"texts": ("text",), "likelihood": ("text",)}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.raw import section
 from tutti.errors import Fault, StudyError, nearest
 from tutti.files import is_plain, nearest_file
-from tutti.mirror import pull, working_copies
+from tutti.mirror import address_of, pull, working_copies
 from tutti.objects import is_address
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -27,6 +28,8 @@ _STORES = (*DATABASES, "http", "https", "file", "databricks")
 _SCHEME = re.compile(r"^([A-Za-z][\w.-]*)(\+\w+)?(?=:|$)")
 _LOCAL_STORE = re.compile(r"^((?:sqlite(?:\+\w+)?:///)|file:)(?!/|:memory:)([^?]+)(.*)$")
 _PLACE = "name a host, and a port in digits where it names one"
+_FILES = ("train", "validation", "test", "unlabeled", "test.*", "validation.*")  # parts, and sets of them
+_PATHS = ("cleaning.emoji", "dataset", "report_sets.*.file", "metric.file", "submission.like", "extra_train.*.path")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 
@@ -46,41 +49,27 @@ def map_task_paths(task: Mapping[str, Any], change: Callable[[str, str], str]) -
     left for the validation of types.
     """
 
-    def changed(key: str, value: Any) -> Any:
-        if isinstance(value, list):  # of files; a model's dump has tuples
-            return [changed(f"{key}.{place}", each) for place, each in enumerate(value)]
-        return change(key, value) if isinstance(value, str) else value
-
+    from_files = task.get("layout") != "hub" and not (task.get("layout") == "instructions" and task.get("dataset"))
     mapped = dict(task)
-    if task.get("layout") != "hub" and not (task.get("layout") == "instructions" and task.get("dataset")):
-        for part in ("train", "validation", "test", "unlabeled"):
-            mapped |= {part: changed(part, task[part])} if part in task else {}
-        for part in ("test", "validation"):
-            if isinstance(task.get(part), dict):
-                mapped[part] = {name: changed(f"{part}.{name}", file) for name, file in task[part].items()}
-    if isinstance(steps := task.get("cleaning"), dict) and str(steps.get("emoji", "")).endswith(".json"):
-        mapped["cleaning"] = steps | {"emoji": changed("cleaning.emoji", steps["emoji"])}
-    if "dataset" in task:
-        mapped["dataset"] = changed("dataset", task["dataset"])
-    if isinstance(sets := task.get("report_sets"), dict):
-        mapped["report_sets"] = {
-            name: entry | {"file": changed(f"report_sets.{name}.file", entry["file"])}
-            if isinstance(entry, dict) and "file" in entry
-            else entry
-            for name, entry in sets.items()
-        }
-    if isinstance(metric := task.get("metric"), dict) and "file" in metric:
-        mapped["metric"] = metric | {"file": changed("metric.file", metric["file"])}
-    if isinstance(submission := task.get("submission"), dict) and "like" in submission:
-        mapped["submission"] = submission | {"like": changed("submission.like", submission["like"])}
-    if isinstance(task.get("extra_train"), list):
-        mapped["extra_train"] = [
-            entry | {"path": changed(f"extra_train.{index}.path", entry["path"])}
-            if isinstance(entry, dict) and "path" in entry
-            else entry
-            for index, entry in enumerate(task["extra_train"])
-        ]
+    for place in (*(_FILES if from_files else ()), *_PATHS):
+        mapped = _with_paths(mapped, place.split("."), "", change)
     return mapped
+
+
+def _with_paths(value: Any, place: Sequence[str], key: str, change: Callable[[str, str], str]) -> Any:
+    """A copy of a value of a task with the paths changed that are at a place; others are left."""
+    if not place:
+        if isinstance(value, list):  # of files; a model's dump has tuples
+            return [_with_paths(each, (), f"{key}.{index}", change) for index, each in enumerate(value)]
+        is_path = isinstance(value, str) and (key != "cleaning.emoji" or value.endswith(".json"))
+        return change(key, value) if is_path else value
+    name, *rest = place
+    if isinstance(value, list) and name == "*" and rest:
+        return [_with_paths(each, rest, f"{key}.{index}", change) for index, each in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    names = [*value] if name == "*" else [name] if name in value else []
+    return value | {each: _with_paths(value[each], rest, f"{key}.{each}" if key else each, change) for each in names}
 
 
 def resolve_paths(
@@ -143,9 +132,9 @@ def resolve_pretraining(
         ]
     if isinstance(study := section(resolved, "search").get("study"), str):
         resolved["search"] = {**section(resolved, "search"), "study": paths.file("search.study", study)}
-    for key, resolve in (("backbone", paths.folder_or_hub_id), ("tracking", paths.store)):
-        if isinstance(value := resolved.get(key), str):
-            resolved[key] = resolve(key, value)
+    resolved = map_backbones(resolved, paths.folder_or_hub_id)
+    if isinstance(uri := resolved.get("tracking"), str):
+        resolved["tracking"] = paths.store("tracking", uri)
     return resolved, paths.faults
 
 
@@ -298,3 +287,11 @@ class _Paths:
             rule = "be an existing folder, or an id of the Hugging Face hub"
             self.faults.append(Fault(self.what(key), rule, repr(value), remedy))
         return value
+
+
+def as_stored(file: Path) -> str:
+    """The text of a stored study; the paths of one on object storage are those of the working copy that it is in."""
+    text, studies = file.read_text(encoding="utf-8"), str(file.parents[1])
+    if address_of(file) and (stored := section(json.loads(text), "storage").get("path")):
+        text = text.replace(f"{json.dumps(stored)[:-1]}/", f"{json.dumps(studies)[:-1]}/")
+    return text

@@ -13,7 +13,7 @@ from tutti.config.load import Places, override
 from tutti.config.paths import resolve_pretraining
 from tutti.config.pretraining_search import PretrainingSearch, pretraining_search_faults
 from tutti.config.pydantic_faults import faults_of
-from tutti.config.space import SearchSpace
+from tutti.config.space import Categorical, SearchSpace
 from tutti.config.strict import Strict
 from tutti.config.study import Seed
 from tutti.config.yaml_file import odd_values, read_mapping
@@ -145,6 +145,14 @@ class PretrainingConfig(PretrainingRun):
     processes: Annotated[int, Field(ge=1)] | None = None
     search_space: SearchSpace = SearchSpace()
     search: PretrainingSearch = PretrainingSearch()
+
+    @property
+    def backbones(self) -> tuple[str, ...]:
+        """What trials may go on from."""
+        varied = self.search_space.root.get("backbone")
+        if not isinstance(varied, Categorical):
+            return (self.backbone,)
+        return tuple(dict.fromkeys([*map(str, varied.choices), *([self.backbone] if varied.when else [])]))
 
     @property
     def trial_evaluations(self) -> tuple[int, int]:

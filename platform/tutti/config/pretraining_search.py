@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
+from tutti.config.backbones import BACKBONE, backbone_faults
 from tutti.config.pydantic_faults import faults_of
 from tutti.config.raw import section
 from tutti.config.search import search_faults
@@ -79,7 +80,7 @@ def pretraining_search_faults(
     space, search = sound_distributions(raw.get("search_space")), section(raw, "search")
     if not raw.get("search_space"):
         return
-    fixed = {key: value for key, value in raw.items() if key in settings.model_fields}
+    fixed = {key: value for key, value in raw.items() if key in {BACKBONE, *settings.model_fields}}
     yield from search_faults({"search_space": raw["search_space"], "search": search, "training": fixed}, what=what)
     if raw.get("steps") is None:
         yield Fault(what("steps"), "be given with a search space", "nothing", "add the number of steps of a trial")
@@ -87,12 +88,14 @@ def pretraining_search_faults(
     if downstream and not search.get("study"):
         rule, remedy = "be given with `objective: downstream`", "name the file of a study"
         yield Fault(what("search.study"), rule, "nothing", remedy)
-    varied = sorted(settings.model_fields.keys() - _OF_ALL_TRIALS)
+    varied = sorted({BACKBONE, *settings.model_fields} - _OF_ALL_TRIALS)
     for key, distribution in space.items():
         place = what(f"search_space.{key}")
         if key not in varied:
             remedy = nearest(key, varied, otherwise=f"vary one of {', '.join(varied)}")
             yield Fault(place, "be a key that can differ between trials of pretraining", repr(key), remedy)
+        elif key == BACKBONE:
+            yield from backbone_faults(place, distribution)
         elif key in _OF_THE_LOSS and not downstream:
             rule = "not vary where trials are compared by their held-out loss, which is of something else then"
             yield Fault(place, rule, key, "set `search.objective: downstream` and `search.study`")

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Discriminator,
     Field,
     Tag,
     ValidationInfo,
@@ -22,7 +21,7 @@ from tutti.config.columns import Columns
 from tutti.config.metric_facts import FACTS, KindName, Needs, default_metric, kind_of, nearest_metric
 from tutti.config.search_facts import Sampler, Scheduler
 from tutti.config.space import Choice, SearchSpace
-from tutti.config.strict import Strict
+from tutti.config.strict import Strict, by_type
 from tutti.config.task_files import Encoding, Files, Name, TestFiles
 from tutti.config.template import parsed
 from tutti.config.texts import InstructionFormat, ReportSet
@@ -89,13 +88,8 @@ class OwnMetric(Strict):
         return function
 
 
-def _named_or_own(value: Any) -> str:
-    return "own" if isinstance(value, dict | OwnMetric) else "named"
-
-
-# Discriminated by hand, as ``TestFiles`` are.
 MetricChoice = Annotated[
-    Annotated[MetricName, Tag("named")] | Annotated[OwnMetric, Tag("own")], Discriminator(_named_or_own)
+    Annotated[MetricName, Tag("named")] | Annotated[OwnMetric, Tag("own")], by_type((dict, OwnMetric), "own", "named")
 ]
 
 
@@ -105,13 +99,9 @@ class LikeSample(Strict):
     like: Path
 
 
-def _like_or_format(value: Any) -> str:
-    return "sample" if isinstance(value, dict | LikeSample) else "format"
-
-
-# Discriminated by hand, as ``TestFiles`` are.
 SubmissionChoice = Annotated[
-    Annotated[FormatName, Tag("format")] | Annotated[LikeSample, Tag("sample")], Discriminator(_like_or_format)
+    Annotated[FormatName, Tag("format")] | Annotated[LikeSample, Tag("sample")],
+    by_type((dict, LikeSample), "sample", "format"),
 ]
 
 
@@ -146,7 +136,7 @@ class TaskConfig(Strict):
     generate: bool | None = None  # instructions: write texts at each evaluation; by default where a metric needs them
     report_sets: dict[Name, ReportSet] = Field(default_factory=dict)  # instructions: questions to answer
     unit: Literal["word", "character"] | None = None  # tokens: what has a tag; by default as the training file has it
-    spans: Literal["many", "one", "none"] | None = None  # tokens: how many the tags of a row mark; many by default
+    spans: Literal["many", "overlapping", "one", "none"] | None = None  # tokens: that tags mark; many by default
     pair: bool = False  # competition: two texts per row
     max_rows: Annotated[int, Field(ge=2)] | None = None  # of every part, spread evenly over its file: for trial runs
     max_train_samples: Annotated[int, Field(ge=2)] | None = None  # the first rows of ``train`` alone
@@ -210,14 +200,10 @@ class TaskConfig(Strict):
         return {"test" if name == "test" else f"test-{name}": file for name, file in sets.items()}
 
 
-def _column_or_columns(value: Any) -> str:
-    return "columns" if isinstance(value, dict) else "column"
-
-
-# By task where it is a mapping. Discriminated by hand, as TestFiles is.
+# By task where it is a mapping.
 Group = Annotated[
     Annotated[str, Tag("column")] | Annotated[dict[Name, str], Field(min_length=1), Tag("columns")],
-    Discriminator(_column_or_columns),
+    by_type(dict, "columns", "column"),
 ]
 
 

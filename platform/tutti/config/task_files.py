@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import codecs
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Field, Tag
+
+from tutti.config.strict import by_type
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 
 
-def _file_or_sets(value: Any) -> str:
-    return "sets" if isinstance(value, dict) else "file"
-
-
-# Discriminated by hand, as ``Labels`` are.
 TestFiles = Annotated[
     Annotated[str, Tag("file")] | Annotated[dict[Name, str], Field(min_length=1), Tag("sets")],
-    Discriminator(_file_or_sets),
+    by_type(dict, "sets", "file"),
 ]
 
 
-def _file_or_files(value: Any) -> str:
-    return "files" if isinstance(value, list | tuple) else "file"
-
-
-# Discriminated by hand, as ``TestFiles`` are.
 Files = Annotated[
     Annotated[str, Tag("file")] | Annotated[tuple[str, ...], Field(min_length=1), Tag("files")],
-    Discriminator(_file_or_files),
+    by_type((list, tuple), "files", "file"),
 ]
 
 

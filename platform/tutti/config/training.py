@@ -13,7 +13,7 @@ from tutti.records import TextLimit
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Weights = dict[Name, Annotated[float, Field(gt=0)]]
-LIMIT_KEYS = ("max_length", "truncation", "stride", "swap", "target_max_len", "train_on_source")
+LIMIT_KEYS = ("max_length", "truncation", "stride", "swap", "target_max_len", "train_on_source", "head")
 """The keys on which the encoding of texts depends."""
 
 
@@ -52,7 +52,7 @@ class TrainingOptions(Strict):
             with a decoder.
         pooling_layers: number of last encoder layers that are summed with learned weights before pooling.
         head: ``linear``, drawn at random; or ``verbalizer`` (PET, arXiv 2001.07676), which starts from what a
-            decoder's language-model head says of each class's word as the next token.
+            decoder's language-model head says of each class's word, or each candidate's letter, as the next token.
         words: the word of each class, for the heads of all tasks whose classes they are.
         pooling_dropout: dropout probability of token states before they are pooled.
         head_dropout: dropout probability after pooling, before each head's linear layer.
@@ -191,6 +191,7 @@ class TrainingOptions(Strict):
             self.swap,
             self.target_max_len,
             self.train_on_source,
+            letters=self.head == "verbalizer",
         )
 
     def violated_rules(self) -> list[str]:
@@ -212,10 +213,6 @@ class TrainingOptions(Strict):
             (
                 self.task_sampling == "weights" and not self.sampling_weights,
                 "have sampling_weights with `task_sampling: weights`",
-            ),
-            (
-                self.head == "verbalizer" and not self.words,
-                "have words with `head: verbalizer`: one for each class",
             ),
             (
                 self.head == "verbalizer" and (self.pooling not in (None, "last") or self.pooling_layers > 1),

@@ -261,7 +261,7 @@ class TokenRows:
         self._ids, self._starts, self._types = part.flat
         self._windows = part.windows
         self._first_windows = None if part.windows is None else part.windows.cumsum() - part.windows
-        self._units = part.units
+        self._units, self._candidates = part.units, part.candidates
         self._multiple, self._positions = multiple, positions
 
     def pad(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
@@ -270,7 +270,8 @@ class TokenRows:
         Each is ``(inputs, width)`` int64, where the width is the length of the longest of these inputs, rounded up. An
         input is a row, or if one of these rows has several, a window; then ``windows``, ``(rows,)`` int64, says how
         many of the inputs belong to each row. Of rows with tags, ``units``, ``(rows, units, 3)`` int64, has for each
-        unit what ``PLACES`` says, and -1 for units that a row does not have.
+        unit what ``PLACES`` says, and -1 for units that a row does not have. Of candidates by letters, ``candidates``,
+        ``(rows,)`` int64, says how many.
         """
         counts = None if self._windows is None else self._windows[rows]
         if counts is None or self._first_windows is None:
@@ -282,6 +283,8 @@ class TokenRows:
             batch["windows"] = counts
         if self._units is not None:
             batch["units"] = self._units_of(rows)
+        if self._candidates is not None:
+            batch["candidates"] = self._candidates[rows].astype(np.int64)
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def pack(self, rows: np.ndarray, packing: Packing) -> dict[str, torch.Tensor]:
@@ -305,6 +308,9 @@ class TokenRows:
         if self._units is not None:
             units = self._units_of(rows, int(np.diff(self._units[1]).max(initial=1)))
             batch["units"] = np.pad(units, ((0, packing.rows - len(rows)), (0, 0), (0, 0)), constant_values=-1)
+        if self._candidates is not None:
+            own = self._candidates[rows].astype(np.int64)
+            batch["candidates"] = np.pad(own, (0, packing.rows - len(rows)), constant_values=1)
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def _units_of(self, rows: np.ndarray, width: int | None = None) -> np.ndarray:

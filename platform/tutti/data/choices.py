@@ -12,9 +12,11 @@ from tutti.data.long_texts import WINDOWS, cut, kept_of_first
 from tutti.data.special_tokens import BETWEEN, joins_pairs, separated, separator
 from tutti.errors import Fault, TaskFileError
 from tutti.records import TextLimit
+from tutti.tasks.kinds.choice import letters
 from tutti.tasks.layouts.candidates import from_json
 
 CHOICES = "choices"
+CANDIDATES = "candidates"  # a column: of a prompt with all candidates of a row a list of their number
 _SHOWN = 60  # characters of a candidate in a message
 
 
@@ -32,11 +34,56 @@ def encoded_choices(
     Raises:
         TaskFileError: where a question with a candidate leaves no room for the context.
     """
-    own = from_json(texts[CHOICES])
-    contexts = separated(list(texts["text"]), tokenizer)
-    questions = separated(list(texts["text_b"]), tokenizer) if "text_b" in texts else [""] * len(own)
+    contexts, questions, own = _parts(texts, tokenizer)
     seconds = [f"{question} {each}".strip() for question, row in zip(questions, own, strict=True) for each in row]
     firsts = [context for context, row in zip(contexts, own, strict=True) for _ in row]
+    encoding, lengths = _with_contexts(firsts, seconds, tokenizer, limit, names)
+    return _columns(encoding, lengths, list(map(len, own)), names)
+
+
+def encoded_letters(
+    texts: Mapping[str, Sequence[str]], tokenizer: Any, limit: TextLimit, *, names: Sequence[str]
+) -> dict[str, list[Any]]:
+    """The columns ``names`` of rows that are one prompt each, with ``CANDIDATES``: the context, the question, and all
+    candidates with their letters, after which a letter comes next. The context is cut as by ``encoded_choices``.
+
+    Args:
+        texts: as of ``encoded_choices``.
+
+    Raises:
+        TaskFileError: where a question with its candidates leaves no room for the context.
+    """
+    contexts, questions, own = _parts(texts, tokenizer)
+    seconds = []
+    for question, row in zip(questions, own, strict=True):
+        lettered = [f"{name}. {each}" for name, each in zip(letters(len(row)), row, strict=True)]
+        seconds.append("\n".join([*([question] if question else []), *lettered, "Answer:"]))
+    encoding, lengths = _with_contexts(contexts, seconds, tokenizer, limit, names, together=True)
+    columns = {name: list(encoding[name]) for name in names if name not in (CANDIDATES, "length")}
+    return {**columns, CANDIDATES: [[len(row)] for row in own], "length": lengths}
+
+
+def _parts(texts: Mapping[str, Sequence[str]], tokenizer: Any) -> tuple[list[str], list[str], list[list[str]]]:
+    """The context, the question and the candidates of each row."""
+    own = from_json(texts[CHOICES])
+    questions = separated(list(texts["text_b"]), tokenizer) if "text_b" in texts else [""] * len(own)
+    return separated(list(texts["text"]), tokenizer), questions, own
+
+
+def _with_contexts(
+    firsts: list[str],
+    seconds: list[str],
+    tokenizer: Any,
+    limit: TextLimit,
+    names: Sequence[str],
+    *,
+    together: bool = False,
+) -> tuple[Any, list[int]]:
+    """Encoded pairs of which the first text alone is cut, and their lengths.
+
+    Args:
+        together: whether the second text has all candidates of a row.
+    """
     follow = [BETWEEN + each for each in seconds] if joins_pairs(tokenizer) else seconds
     encoding = _whole(tokenizer, firsts, follow)
     lengths = list(map(len, encoding["input_ids"]))
@@ -45,9 +92,9 @@ def encoded_choices(
             continue
         places = kept_of_first(encoding, number, limit, second=_tokens(follow[number], tokenizer))
         if places is None:
-            raise _too_long(seconds[number], limit)
+            raise _too_long(seconds[number], limit, together=together)
         lengths[number] = _keep(encoding, number, places, names)
-    return _columns(encoding, lengths, list(map(len, own)), names)
+    return encoding, lengths
 
 
 def encoded_texts(
@@ -90,7 +137,7 @@ def _whole(tokenizer: Any, *texts: list[str]) -> Any:
 def _keep(encoding: Any, number: int, places: np.ndarray, names: Sequence[str]) -> int:
     """Keeps the tokens of an input at these places, and returns how many they are."""
     for name in names:
-        if name not in (WINDOWS, "length"):
+        if name not in (WINDOWS, CANDIDATES, "length"):
             encoding[name][number] = np.array(encoding[name][number], dtype=np.int32)[places]
     return len(places)
 
@@ -114,7 +161,9 @@ def _tokens(text: str, tokenizer: Any) -> int:
     return len(tokenizer(text, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"])
 
 
-def _too_long(second: str, limit: TextLimit) -> TaskFileError:
-    what = f"the candidate {second[:_SHOWN]!r}" + ("..." if len(second) > _SHOWN else "")
-    rule = f"fit with its question into the {limit.max_length} tokens of max_length, beside a token of its context"
+def _too_long(second: str, limit: TextLimit, *, together: bool) -> TaskFileError:
+    what = "the question with its candidates" if together else "the candidate"
+    what += f" {second[:_SHOWN]!r}" + ("..." if len(second) > _SHOWN else "")
+    rule = "fit" if together else "fit with its question"
+    rule += f" into the {limit.max_length} tokens of max_length, beside a token of its context"
     return TaskFileError(Fault(what, rule, "more", "raise max_length, or shorten it"))

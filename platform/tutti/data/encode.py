@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tutti.data.choices import CANDIDATES
 from tutti.data.encoding_key import state_of, table_key
 from tutti.data.flat_rows import BatchLengths
 from tutti.data.long_texts import WINDOWS
@@ -26,9 +27,12 @@ from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import whole_folder, write_whole
 from tutti.records import TextLimit
 from tutti.tasks.kinds.columns import as_targets, label_array
+from tutti.tasks.layouts.tags import piece_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+    from tutti.tasks.task import Task
 
 _BATCH = 1000  # rows that are tokenized and written at a time
 _ATTEMPTS = 5
@@ -44,7 +48,8 @@ class EncodedPart(BatchLengths):
         encoded: columns input_ids (list of int32), token_type_ids (only if the tokenizer has them), length (int32), of
             prompts source (int32), the number of their tokens without those of the target, and
             where long rows have windows, or rows candidates, one after another in these lists, windows (list of int32):
-            their lengths; of rows with tags ``PLACES``.
+            their lengths; of prompts with all candidates of a row candidates, a list of their number; of rows with tags
+            ``PLACES``.
         lengths: ``(rows,)`` int32, number of tokens of each row, those of all of its windows.
         labels: ``(rows,)`` int64 class indices, float32 values or texts, ``(rows, k)`` float32 or tags, or None.
         weights: ``(rows,)`` float32, weight of each row in the loss; 1 in all parts but train. Of texts to be written
@@ -53,6 +58,8 @@ class EncodedPart(BatchLengths):
         targets: ``(rows, classes)`` float32 probabilities to learn (``labels`` are then the most likely classes); of
             texts to be written ``(rows,)`` int64, the place of the first token that is learnt; otherwise None.
         swapped: the pairs in the other order, to be predicted too; None where one order is enough.
+        answers: ``(rows,)`` of validation rows with at most one marked piece: pairs of the text, and a list of all
+            right answers; None for other parts.
         most_units: of rows with tags: that of the longest row of the part, of whose rows this may have some.
         groups: ``(rows,)`` of str, of questions, such as their subjects; None for other parts.
     """
@@ -67,6 +74,7 @@ class EncodedPart(BatchLengths):
     swapped: EncodedPart | None = None
     groups: np.ndarray | None = None
     most_units: int = 0
+    answers: np.ndarray | None = None
 
     @cached_property
     def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -107,6 +115,13 @@ class EncodedPart(BatchLengths):
         counts = np.diff(starts)
         return counts if (counts > 1).any() else None
 
+    @cached_property
+    def candidates(self) -> np.ndarray | None:
+        """``(rows,)`` int32, number of the candidates that have letters in each row; None in other tasks."""
+        if CANDIDATES not in self.encoded.column_names:
+            return None
+        return _flatten(self.encoded.with_format("arrow")[:].column(CANDIDATES))[0]
+
 
 def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """All values of a list column, ``(values,)``, and the start of each row, ``(rows + 1,)`` int64."""
@@ -131,6 +146,7 @@ def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
         weights=part.weights[rows],
         targets=None if part.targets is None else part.targets[rows],
         swapped=None if part.swapped is None else take(part.swapped, rows),
+        answers=None if part.answers is None else part.answers[rows],
     )
 
 
@@ -160,7 +176,7 @@ def _load(
 ) -> EncodedPart:
     info = prepared.parts[task][part]
     own = next(each for each in prepared.tasks if each.name == task)
-    generation, limit = own.generation, replace(limit, unit=own.unit)
+    generation, limit = own.generation, own.limit(limit)
     folder = cache / table_key(info.texts_sha256, tokenizer, limit, state)
     chat = None if generation is None else generation.chat
     if generation is not None:
@@ -190,11 +206,25 @@ def _load(
             check_answers(loaded, where=f"{part.removeprefix(REPORTED)} of the task {task}")
         return loaded
     if loaded.units is not None:
-        return _with_tags(loaded)
+        answers = _answers(own, info.path, loaded.labels) if part != "train" else None
+        return _with_tags(replace(loaded, answers=answers))
     if not swaps:
         return loaded
     encoded = _encode(info.path, folder.with_name(f"{folder.name}-swapped"), tokenizer, limit, swaps=True)
     return replace(loaded, swapped=replace(loaded, encoded=encoded, lengths=np.array(encoded.data.column("length"))))
+
+
+def _answers(task: Task, path: Path, labels: np.ndarray | None) -> np.ndarray | None:
+    """As of ``EncodedPart``: a row's right answers are those of its file, or the piece that its label marks."""
+    if task.kind.spans != "one" or labels is None:
+        return None
+    rows = read_columns(path, None).to_pylist()
+    answers = np.empty(len(rows), dtype=object)
+    for number, (row, cell) in enumerate(zip(rows, task.kind.cells(labels, task.names), strict=True)):
+        kept = row.get("answers")
+        own = json.loads(kept) if isinstance(kept, str) else [piece_of(row["text"], task.unit, cell)]
+        answers[number] = (row["text"], own)
+    return answers
 
 
 def _with_tags(part: EncodedPart) -> EncodedPart:

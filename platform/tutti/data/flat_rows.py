@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tutti.data.choices import CANDIDATES
 from tutti.data.long_texts import WINDOWS
 from tutti.data.token_units import PLACES
 
@@ -47,6 +48,9 @@ class FlatRows(Protocol):
 
     @property
     def windows(self) -> np.ndarray | None: ...
+
+    @property
+    def candidates(self) -> np.ndarray | None: ...
 
     def batch_lengths(self, *, apart: bool, multiple: int = 1) -> np.ndarray: ...
 
@@ -120,6 +124,10 @@ class TokenizedRows(BatchLengths):
     def windows(self) -> np.ndarray | None:
         counts = np.array(list(map(len, self.columns.get(WINDOWS, ()))), dtype=np.int64)
         return counts if (counts > 1).any() else None
+
+    @property
+    def candidates(self) -> np.ndarray | None:
+        return _flattened(self.columns[CANDIDATES])[0] if CANDIDATES in self.columns else None
 
     @property
     def most_units(self) -> int:

@@ -15,7 +15,8 @@ from tutti.records import TextLimit
 from tutti.tasks.units import apart, spans_of
 
 PLACES = ("unit_window", "unit_first", "unit_last")
-"""Columns of lists: for each unit its window, and there the places of its first and its last token."""
+"""Columns of lists: for each unit its window, and there the places of its first and its last token. Where a word has
+several tags, all words are there once for each."""
 
 _OVERLAP = 4  # windows have at least one in so many tokens in common, where the study does not say how many
 
@@ -65,7 +66,7 @@ def encoded_units(
                 rows[name].append(np.array(encoding[name][row], dtype=np.int32)[places])
         offsets = np.array(encoding["offset_mapping"][row], dtype=np.int64).reshape(-1, 2)[own] - len(before)
         for name, values in zip(PLACES, _places(spans, offsets, own, inputs), strict=True):
-            rows[name].append(values)
+            rows[name].append(np.tile(values, limit.lanes))
         rows[WINDOWS].append(list(map(len, inputs)))
         rows["length"].append(len(places))
     return rows

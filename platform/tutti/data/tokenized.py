@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tutti.data.choices import CHOICES, encoded_choices, encoded_texts
+from tutti.data.choices import CANDIDATES, CHOICES, encoded_choices, encoded_letters, encoded_texts
 from tutti.data.long_texts import WINDOWS, fitted
 from tutti.data.special_tokens import BETWEEN, joins_pairs, separated
 from tutti.data.token_units import PLACES, encoded_units
@@ -19,8 +19,12 @@ def column_names(texts: Collection[str], tokenizer: Any, limit: TextLimit) -> li
         texts: the names of the columns of texts.
     """
     names = ["input_ids", *(["token_type_ids"] if "token_type_ids" in tokenizer.model_input_names else [])]
-    has_windows = limit.truncation == "windows" or limit.unit or CHOICES in texts
-    return [*names, *([WINDOWS, *(PLACES if limit.unit not in ("", "text") else ())] if has_windows else []), "length"]
+    further: list[str] = []
+    if limit.unit == "letters":
+        further = [CANDIDATES]
+    elif limit.truncation == "windows" or limit.unit or CHOICES in texts:
+        further = [WINDOWS, *(PLACES if limit.unit not in ("", "text") else ())]
+    return [*names, *further, "length"]
 
 
 def tokenized(texts: Mapping[str, Sequence[str]], tokenizer: Any, limit: TextLimit) -> dict[str, list[Any]]:
@@ -33,7 +37,8 @@ def tokenized(texts: Mapping[str, Sequence[str]], tokenizer: Any, limit: TextLim
     """
     names, cuts = column_names(texts, tokenizer, limit), limit.truncation == "longest_first"
     if CHOICES in texts or limit.unit:
-        by_parts = {"": encoded_choices, "text": encoded_texts}.get(limit.unit, encoded_units)
+        encoders = {"": encoded_choices, "letters": encoded_letters, "text": encoded_texts}
+        by_parts = encoders.get(limit.unit, encoded_units)
         return by_parts(texts, tokenizer, limit, names=names)
     options: dict[str, Any] = {"truncation": "longest_first", "max_length": limit.max_length}
     if not cuts:

@@ -13,6 +13,7 @@ import numpy as np
 from tutti.ensembling.combine import mean_of
 from tutti.ensembling.fitted import Fitted
 from tutti.ensembling.pseudo import opinion
+from tutti.tasks.kinds.entities import OUTSIDE
 from tutti.tasks.layouts.candidates import from_json, spelled
 from tutti.tasks.layouts.tags import piece_of, spans_of_tags
 from tutti.tasks.units import spans_of
@@ -112,10 +113,13 @@ class TaskVote:
             written: dict[str, list[str] | np.ndarray] = {**id_column}
             if kind.spans == "one":
                 written["answer"] = [piece_of(text, unit, tags) for text, tags in zip(texts, cells, strict=True)]
-            written["tags"] = [" ".join(json.loads(tags)) for tags in cells]
+            written["tags"] = [
+                " ".join(tag if isinstance(tag, str) else "|".join(tag) or OUTSIDE for tag in json.loads(tags))
+                for tags in cells
+            ]
             if kind.spans != "none":
                 written["entities"] = [
-                    marked(text, spans_of(text, unit), [tag for tag in json.loads(tags) if tag])
+                    marked(text, spans_of(text, unit), json.loads(tags))
                     for text, tags in zip(texts, cells, strict=True)
                 ]
             return {**written, "confidence": sure}
@@ -130,7 +134,7 @@ class TaskVote:
         return {**id_column, **confidence, **{f"p_{name}": own for name, own in zip(names, by_class, strict=True)}}
 
 
-def marked(text: str, units: np.ndarray, tags: Sequence[str]) -> str:
+def marked(text: str, units: np.ndarray, tags: Sequence[Any]) -> str:
     """The entities of a text as a JSON list of ``[begin, end, type, text]``, in characters from 0."""
     spans = spans_of_tags(units, tags) if tags else []
     return json.dumps([[start, end, kind, text[start:end]] for start, end, kind in spans], ensure_ascii=False)

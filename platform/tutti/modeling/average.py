@@ -38,7 +38,7 @@ def shape_of(folder: Path) -> dict[str, Any]:
             "heads": (heads.pooling, heads.layers),  # dropout does not affect predictions
             "adapter": None if adapter is None else replace(adapter, dropout=0.0),
             "base": metadata.base,
-            "limit": metadata.limit,
+            "limits": [task.limit(metadata.limit) for task in metadata.tasks],
             "tokenizer": metadata.files.get("tokenizer.json"),
             "weights": {file.name: dict(_slices(file)) for file in sorted(folder.glob(_WEIGHTS))},
         }

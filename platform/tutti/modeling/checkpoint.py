@@ -210,7 +210,8 @@ def read_metadata(folder: Path) -> CheckpointMetadata:
         tasks = tuple(Task.from_dict(task, folder) for task in content.pop("tasks"))
         heads = HeadOptions(**content.pop("heads"))
         adapter, base = content.pop("adapter"), content.pop("base")
-        limit = TextLimit(**{key.name: content.pop(key.name) for key in fields(TextLimit)})
+        # Checkpoints of earlier versions lack later keys.
+        limit = TextLimit(**{key.name: content.pop(key.name) for key in fields(TextLimit) if key.name in content})
         return CheckpointMetadata(
             tasks=tasks,
             heads=heads,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tutti.modeling.decoders import last_tokens
-from tutti.modeling.kinds.choice import by_row
+from tutti.modeling.kinds.choice import ABSENT, by_row
 from tutti.modeling.kinds.protocol import HeadKind
 
 
@@ -165,6 +165,7 @@ class HeadOptions:
         tags: the head of words or characters with tags: ``softmax`` or ``crf``.
         pairs: what preferences learn: ``logistic`` or ``margin``.
         word_pooling: which tokens of a word are its state: ``first``, ``last`` or ``mean``.
+        choices: whether candidates are ``inputs`` of their own, or have ``letters`` in one.
     """
 
     pooling: str = "attention"
@@ -175,6 +176,7 @@ class HeadOptions:
     tags: str = "softmax"
     pairs: str = "logistic"
     word_pooling: str = "first"
+    choices: str = "inputs"
     pooling_dropout: float = 0.0
 
 
@@ -186,6 +188,7 @@ class Head(nn.Module):
     With ``(rows,)`` int64 ``windows``, the states are those of windows, of which each row has so many, in order: a row
     is the mean of its windows' pooled states (RoBERT, Pappagari et al. 2019, arXiv 1910.10781). Of a kind that scores
     inputs they are those of candidates instead, and the result is ``(rows, outputs)``, see ``ChoiceHead``.
+    With ``(rows,)`` int64 ``candidates``, each row has so many letters, and ``ABSENT`` for others.
 
     While it trains with several ``options.dropout_samples`` it gives ``(samples, rows, width)``, one for each dropout
     mask: the loss is the mean of their losses (multi-sample dropout, Inoue 2019, arXiv 1905.09788).
@@ -266,6 +269,7 @@ class Head(nn.Module):
         mask: Tensor,
         types: Tensor | None = None,
         windows: Tensor | None = None,
+        candidates: Tensor | None = None,
         *,
         pooler: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
@@ -285,4 +289,7 @@ class Head(nn.Module):
         if self.kind.of_inputs:
             counts = torch.ones(len(pooled), dtype=torch.int64, device=pooled.device) if windows is None else windows
             return by_row(outputs.squeeze(-1), counts, self._most)
+        if candidates is not None:
+            letters = torch.arange(self._most, device=pooled.device)
+            return outputs.masked_fill(letters >= candidates.unsqueeze(1), ABSENT)
         return outputs * self.scale + self.shift if self.kind.standardized else outputs

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.ao.nn.quantized import dynamic
 from transformers import AutoConfig, AutoModel
 
 from tutti.modeling.pooler import takes_pooling_layer
@@ -32,6 +31,8 @@ def quantised(encoder: Any) -> Any:
 
 def save_int8(encoder: Any, folder: Path) -> None:
     """Writes ``FILE`` into a checkpoint's folder, in place of the encoder's weights in float32."""
+    from torch.ao.nn.quantized import dynamic
+
     state = {name: tensor.clone().contiguous() for name, tensor in encoder.state_dict().items()}
     for name, module in quantised(encoder).named_modules():
         if isinstance(module, dynamic.Linear):
@@ -62,6 +63,8 @@ def load_int8(folder: Path, *, pooler: bool, attn_implementation: str | None = N
 
 def with_stored(encoder: Any, folder: Path) -> Any:
     """The encoder of ``load_int8`` with the quantised linear layers that the folder holds."""
+    from torch.ao.nn.quantized import dynamic
+
     for name, (weight, scales) in _weights(load_file(folder / FILE)).items():
         plain = encoder.get_submodule(name)
         layer = dynamic.Linear(plain.in_features, plain.out_features, plain.bias is not None)

@@ -96,32 +96,31 @@ def language_head(encoder: PreTrainedModel, *, trained: bool, backbone: str | No
     dtype = next(weight.dtype for weight in encoder.parameters() if weight.is_floating_point())
     if backbone is None:
         return LanguageHead(config, torch.empty(config.vocab_size, config.hidden_size), trained=trained)
-    weight = head_rows(backbone, slice(None))
+    weight = head_rows(backbone, slice(None), bias=False)
     if weight is None:
         rule, remedy = "hold a language-model head", "name a decoder that was saved with its head"
         raise BackboneError(Fault(f"the backbone {backbone!r}", rule, f"weights without {_HEAD}", remedy))
-    if _has_bias(backbone):
-        rule, remedy = "have a language-model head without a bias", "name another decoder"
-        raise BackboneError(Fault(f"the backbone {backbone!r}", rule, _BIAS, remedy))
     return LanguageHead(config, weight.to(dtype), trained=trained)
 
 
-def head_rows(backbone: str, rows: slice) -> Tensor | None:
+def head_rows(backbone: str, rows: slice, *, bias: bool = True) -> Tensor | None:
     """``(rows, hidden)`` rows of the language-model head in a backbone's files, which is not loaded whole; None if it
     has none of its own.
+
+    Args:
+        bias: whether a head with a bias will do.
+
+    Raises:
+        BackboneError: if it has one and that will not do.
     """
-    if (file := _file_of_head(backbone)) is not None:
-        with safe_open(file, framework="pt") as weights:
-            if _HEAD in weights.keys():  # noqa: SIM118  it is no mapping
-                return weights.get_slice(_HEAD)[rows]
-    return None
-
-
-def _has_bias(backbone: str) -> bool:
     if (file := _file_of_head(backbone)) is None:
-        return False
+        return None
     with safe_open(file, framework="pt") as weights:
-        return _BIAS in weights.keys()  # noqa: SIM118  it is no mapping
+        names = set(weights.keys())
+        if _HEAD in names and _BIAS in names and not bias:
+            rule, remedy = "have a language-model head without a bias", "name another decoder"
+            raise BackboneError(Fault(f"the backbone {backbone!r}", rule, _BIAS, remedy))
+        return weights.get_slice(_HEAD)[rows] if _HEAD in names else None
 
 
 def _file_of_head(backbone: str) -> str | None:

@@ -107,7 +107,9 @@ class MultiTaskModel(nn.Module):
             "outputs": task.outputs,
             "options": heads,
             "std": getattr(config, "initializer_range", 0.02),
-            "kind": head_kind(task.kind_name, ordered=heads.ordered, tags=heads.tags, pairs=heads.pairs),
+            "kind": head_kind(
+                task.kind_name, ordered=heads.ordered, tags=heads.tags, pairs=heads.pairs, choices=heads.choices
+            ),
         }
         if task.kind.sequential:
             return TokenHead(**options, marks=task.kind.spans != "none")
@@ -124,6 +126,7 @@ class MultiTaskModel(nn.Module):
         places: Tensor | None = None,
         choices: Tensor | None = None,
         units: Tensor | None = None,
+        candidates: Tensor | None = None,
     ) -> Tensor:
         """``(inputs, tokens)`` int64 inputs to what the task's head gives, ``(rows, width)`` float32: see ``HeadKind``.
 
@@ -181,7 +184,7 @@ class MultiTaskModel(nn.Module):
             assert units is not None
             return head(states, units, windows)
         pooler = partial(pooled, self.encoder) if self.head_options.pooling == "pooler" else None
-        return head(states, attention_mask, token_type_ids, windows, pooler=pooler)
+        return head(states, attention_mask, token_type_ids, windows, candidates, pooler=pooler)
 
     def head(self, task: str) -> Head | LanguageHead | TokenHead:
         """The head of a task."""

@@ -16,7 +16,9 @@ from transformers import (
 
 from tutti.errors import Fault, StudyError
 from tutti.modeling.heads import ClsPooling, Head, LastPooling
+from tutti.modeling.kinds.choice import LettersHead
 from tutti.modeling.kinds.ordered import CornHead, OrderedValueHead
+from tutti.modeling.kinds.tokens import LanesHead
 from tutti.modeling.model import MultiTaskModel, no_progress_bars
 from tutti.modeling.token_head import TokenHead
 from tutti.records import TextLimit
@@ -119,6 +121,8 @@ def _reasons(model: MultiTaskModel, limit: TextLimit) -> Iterator[str]:
     if limit.swap and task.pair:
         yield "one that reads pairs in both orders"
     if isinstance(head, TokenHead):
+        if isinstance(head.kind, LanesHead):
+            yield "one of entities that may overlap"
         if options.tags == "crf":
             yield "a chain of tags (tag_head: crf)"
         if options.word_pooling != "first":
@@ -126,6 +130,8 @@ def _reasons(model: MultiTaskModel, limit: TextLimit) -> Iterator[str]:
     elif isinstance(head, Head):
         if not isinstance(head.pooling, ClsPooling | LastPooling):  # of which the backbone's pooler is one
             yield f"the pooling {options.pooling}"
+        if isinstance(head.kind, LettersHead):
+            yield "one that chooses by letters"
         if isinstance(head.kind, OrderedValueHead | CornHead):
             yield f"the head `ordinal: {options.ordered}` of ordered classes"
 

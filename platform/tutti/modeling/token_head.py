@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tutti.modeling.crf import new_transitions
 from tutti.modeling.heads import HeadOptions, LayerMix
 from tutti.modeling.kinds.protocol import HeadKind
+from tutti.modeling.kinds.tokens import LanesHead, lanes_of
 
 
 class TokenHead(nn.Module):
@@ -17,6 +18,8 @@ class TokenHead(nn.Module):
     float32: see ``tutti.modeling.kinds.tokens``.
 
     A unit's state is that of its first or last token, or their mean (``options.word_pooling``).
+
+    Where entities may overlap, ``(rows, types * words, 3)``: each word has a unit for each type, see ``LanesHead``.
 
     While it trains with several ``options.dropout_samples`` it gives ``(samples, rows, units, tags)``.
 
@@ -57,6 +60,9 @@ class TokenHead(nn.Module):
         """
         mixed = self.pooling_dropout(states[-1] if self.mix is None else self.mix(states)).float()
         first_input = torch.arange(len(units), device=units.device) if windows is None else windows.cumsum(0) - windows
+        absent = units[..., :1] < 0
+        if isinstance(self.kind, LanesHead):  # those of the first type; they are the same for others
+            units = units[:, : -(-units.shape[1] // (self.linear.out_features // 2))]
         window, first, last = units.clamp(min=0).unbind(dim=2)
         inputs = first_input.unsqueeze(1) + window
         match self._pooling:
@@ -67,11 +73,16 @@ class TokenHead(nn.Module):
             case _:  # by sums up to each token, of which a GPU needs no number of tokens beforehand
                 sums = torch.nn.functional.pad(mixed.cumsum(dim=1), (0, 0, 1, 0))
                 pooled = (sums[inputs, last + 1] - sums[inputs, first]) / (last + 1 - first).unsqueeze(2)
-        absent = units[..., :1] < 0
         with torch.autocast(pooled.device.type, enabled=False):
             if self.training and self._samples > 1:
                 return torch.stack([self._logits(pooled, absent) for _ in range(self._samples)])
             return self._logits(pooled, absent)
 
     def _logits(self, pooled: Tensor, absent: Tensor) -> Tensor:
-        return self.linear(self.dropout(pooled)).masked_fill(absent, 0.0)
+        logits = self.linear(self.dropout(pooled))
+        if isinstance(self.kind, LanesHead):
+            rows = torch.arange(len(logits), device=logits.device).unsqueeze(1)
+            word, lane = lanes_of(~absent[..., 0], self.linear.out_features // 2)
+            tags = torch.zeros_like(lane), 2 * lane + 1, 2 * lane + 2
+            logits = torch.stack([logits[rows, word, tag] for tag in tags], dim=2)
+        return logits.masked_fill(absent, 0.0)

@@ -36,6 +36,16 @@ def word_tokens(words: Mapping[str | int, str], tokenizer: Any) -> dict[str, int
     return tokens
 
 
+def letter_tokens(names: Sequence[str], tokenizer: Any) -> dict[str, int]:
+    """The one token of each letter: as it is after a space, or where that is none, by itself; raises as
+    ``word_tokens`` does.
+    """
+    try:
+        return word_tokens({name: f" {name}" for name in names}, tokenizer)
+    except TrialError:
+        return word_tokens({name: name for name in names}, tokenizer)
+
+
 def verbalized(tasks: Sequence[Task], words: Mapping[str | int, str]) -> list[Task]:
     """The tasks all of whose classes have a word.
 
@@ -46,14 +56,16 @@ def verbalized(tasks: Sequence[Task], words: Mapping[str | int, str]) -> list[Ta
     found = [task for task in tasks if task.kind.exclusive and known.issuperset(task.names)]
     if not found:
         rule = "have a word for each class of a task"
-        got, names = ", ".join(sorted(known)), " or ".join(", ".join(task.names) for task in tasks if task.names)
+        names = " or ".join(", ".join(task.names) for task in tasks if task.names)
+        got = ", ".join(sorted(known)) or "none"
         raise TrialError(Fault("the training key words", rule, got, f"name the classes {names}"))
     return found
 
 
 @torch.no_grad()
 def start_from_words(model: MultiTaskModel, backbone: str, words: Mapping[str | int, str], tokenizer: Any) -> None:
-    """Sets the linear layers of the heads of ``verbalized`` tasks to the rows of the language-model head.
+    """Sets the linear layers of the heads of ``verbalized`` tasks, and of those whose candidates have letters, to the
+    rows of the language-model head.
 
     Raises:
         TrialError: if the words do not serve, or the backbone is no decoder.
@@ -62,12 +74,16 @@ def start_from_words(model: MultiTaskModel, backbone: str, words: Mapping[str | 
     if not is_decoder(model.config):
         rule, remedy = "be linear for an encoder, which guesses no next token", "leave it out, or name a decoder"
         raise TrialError(Fault("the training key head", rule, "verbalizer", remedy))
-    tokens = word_tokens(words, tokenizer)
-    for task in verbalized([*model.tasks.values()], words):
-        head = model.head(task.name)
+    tokens, tasks = word_tokens(words, tokenizer), [*model.tasks.values()]
+    lettered = [task for task in tasks if task.kind.exchangeable and not set(map(str, words)).issuperset(task.names)]
+    by_task = {task.name: letter_tokens(task.names, tokenizer) for task in lettered}
+    if words or not lettered:
+        by_task |= {task.name: {name: tokens[name] for name in task.names} for task in verbalized(tasks, words)}
+    for name, own in by_task.items():
+        head = model.head(name)
         assert isinstance(head, Head)
         linear = head.linear
-        linear.weight.copy_(_head_rows(model, backbone, [tokens[name] for name in task.names]))
+        linear.weight.copy_(_head_rows(model, backbone, [*own.values()]))
         linear.bias.zero_()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from tutti.errors import counted
+from tutti.records import TRIAL_KEY
 
 if TYPE_CHECKING:
     from tutti.ensembling.nested import Estimate
@@ -52,6 +55,17 @@ def _shortened(name: str) -> str:
 def duration(seconds: float) -> str:
     """Hours, minutes and seconds, as in ``0:01:30``."""
     return str(timedelta(seconds=round(seconds)))
+
+
+def called(key: str) -> str:
+    """A voter in a sentence: ``trial t0003``, or ``guest lgbm``."""
+    return f"{'trial' if TRIAL_KEY.fullmatch(key.rpartition('/')[2]) else 'guest'} {key}"
+
+
+def counted_voters(keys: Collection[str]) -> str:
+    """How many trials, and guests if there are any."""
+    guests = sum(called(key).startswith("guest") for key in keys)
+    return counted(len(keys) - guests, "trial") + f" and {counted(guests, 'guest')}" * bool(guests)
 
 
 def estimate_text(estimate: Estimate | None) -> str:

@@ -280,7 +280,8 @@ def _tagged(config: TaskConfig) -> Tagged:
     text = columns.text if columns.text != defaults.text else None
     label = columns.label_column if columns.label != defaults.label else None
     unit = config.unit or ("word" if config.dataset is not None else natural_unit(config.files()["train"], text))
-    return Tagged(unit, text, label, columns.text_b, columns.id, config.dataset, config.subset, config.spans != "none")
+    marks = {"marks": config.spans != "none", "overlapping": config.spans == "overlapping"}
+    return Tagged(unit, text, label, columns.text_b, columns.id, config.dataset, config.subset, **marks)
 
 
 def numbering_note(layout: Layout, source: str) -> str | None:

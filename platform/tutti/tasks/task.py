@@ -8,7 +8,8 @@ from os.path import normpath, relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tutti.config.metric_facts import FACTS, Needs
+from tutti.config.metric_facts import FACTS, OF_WORDS, Needs
+from tutti.records import TextLimit
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
 
@@ -92,14 +93,29 @@ class Task:
         """Number of predicted values of a row: one for each of its names, or 1."""
         return len(self.names) or 1
 
+    def limit(self, limit: TextLimit) -> TextLimit:
+        """A limit of a model as it is for this task's rows, with ``unit`` and ``lanes``."""
+        by_letters = limit.letters and self.kind.exchangeable
+        lanes = len(self.names) // 2 if self.kind.spans == "overlapping" else 1
+        return replace(limit, letters=False, unit="letters" if by_letters else self.unit, lanes=lanes)
+
     @property
     def scored_otherwise(self) -> bool:
-        """Whether its score is of something that predictions do not have: the likelihood, or answers to questions."""
-        return self.needs == "likelihood" or (self.generation is not None and self.generation.decided_by is not None)
+        """Whether its score is of what predictions lack: the likelihood, pieces of texts, or answers to questions."""
+        by_questions = self.generation is not None and self.generation.decided_by is not None
+        return self.needs == "likelihood" or self._of_pieces or by_questions
+
+    @property
+    def _of_pieces(self) -> bool:
+        return self.own_metric is None and self.metric in OF_WORDS
 
     @property
     def as_voted(self) -> Task:
-        """The task as ensembles score it: by a metric of texts where its own is of the likelihood alone."""
+        """The task as ensembles score it: by a metric of texts where its own is of the likelihood alone, and by one of
+        words where its own is of pieces of texts.
+        """
+        if self._of_pieces:
+            return replace(self, metric=OF_WORDS[self.metric])
         if self.needs != "likelihood":
             return self
         of_texts = [name for name in self.report if FACTS[name].needs == "texts"]

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tutti.errors import Fault, StudyError, TaskFileError, counted
+from tutti.errors import Fault, StudyError, TaskFileError, check_left_out, counted
 from tutti.files import new_folder_fault, storage_faults, whole_folder, write_whole
 from tutti.workflows import stores
 from tutti.workflows.base import StudyBase
@@ -96,6 +96,14 @@ def export(
     """
     study, out = study.stored, Path(out)
     _check(out, quantize=quantize, max_hours=max_hours, rows=rows, form=form, register=register, alias=alias)
+    if checkpoint:
+        given = {
+            "--recipe": recipe[0] if isinstance(recipe, tuple) else recipe,
+            "--with": others,
+            "--members": members,
+            "--refit": refit,
+        }
+        check_left_out(given, beside="--checkpoint")
     source = _source(study, task, recipe, others, checkpoint, members, refit=refit)
     if form != "bundle":
         from tutti.workflows.export_one import export_one

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutti.errors import Fault, StudyError, TaskFileError, TrackingError
-from tutti.files import is_plain, sha256_of, write_whole
+from tutti.files import is_plain, sha256_of, storage_faults, write_whole
+from tutti.records import TRIAL_KEY
 from tutti.workflows import stores
 from tutti.workflows.base import StudyBase
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from tutti.records import CheckpointRecord
     from tutti.tasks.task import Task
 
-_TRIAL = re.compile(r"t\d+")
 _FIRST = 10**6  # number of the first guest, so that trials come before guests
 
 
@@ -101,16 +101,20 @@ def put_guest(
     *,
     source: str,
     parameters: Mapping[str, str],
+    log_probabilities: Mapping[str, np.ndarray] | None = None,
 ) -> CheckpointRecord:
     """Puts a guest's outputs by part into the bank, and a run of its name with its scores into MLflow.
 
     Args:
         source: in words, where the predictions come from.
         parameters: of its run.
+        log_probabilities: by part, of outputs that are texts.
 
     Raises:
         StudyError: if the name is a trial's, or not plain.
     """
+    from filelock import FileLock
+
     from tutti.records import CheckpointRecord
     from tutti.tasks.objective import study_score
     from tutti.tasks.predictions import Predictions
@@ -118,7 +122,6 @@ def put_guest(
 
     _check_name(name)
     prepared, bank = study.prepared, study.bank
-    known = {record.key: record for record in bank.records()}
     labels = prepared.labels(task.name, "validation")
     given = {
         part: Predictions.of(
@@ -126,24 +129,28 @@ def put_guest(
             ids=prepared.ids(task.name, part),
             outputs=values,
             labels=labels if part == "validation" else None,
+            log_probabilities=(log_probabilities or {}).get(part),
         )
         for part, values in outputs.items()
     }
     predictions = {task.name: given}
-    scores = {task.name: Scorer.of(task).score(labels, outputs["validation"])}
+    scores = {task.name: Scorer.of(task.as_voted).score(labels, outputs["validation"])}
     sources = {task.name: source}
-    if name in known:
-        sources = sources_of(known[name]) | sources
-        scores = {**known[name].task_scores, **scores}
-        for other, parts in bank.parts(name).items():
-            if other != task.name:
-                predictions[other] = {part: bank.predictions(name, other, part) for part in parts}
-    numbers = [record.number for record in known.values() if record.source is not None]
-    number = known[name].number if name in known else max(numbers, default=_FIRST - 1) + 1
-    objective = study_score(scores, [each for each in prepared.tasks if each.name in scores])
-    described = "; ".join(f"{of_task}: {each}" for of_task, each in sources.items())
-    record = CheckpointRecord(name, number, 0, objective, scores, None, source=described)
-    bank.put(record, predictions)
+    file = study.folder.path / "guests.lock"
+    with storage_faults(file), FileLock(file):  # two imports of one guest, of a task each, both stay
+        known = {record.key: record for record in bank.records()}
+        if name in known:
+            sources = sources_of(known[name]) | sources
+            scores = {**known[name].task_scores, **scores}
+            for other, parts in bank.parts(name).items():
+                if other != task.name:
+                    predictions[other] = {part: bank.predictions(name, other, part) for part in parts}
+        numbers = [record.number for record in known.values() if record.source is not None]
+        number = known[name].number if name in known else max(numbers, default=_FIRST - 1) + 1
+        objective = study_score(scores, [each for each in prepared.tasks if each.name in scores])
+        described = "; ".join(f"{of_task}: {each}" for of_task, each in sources.items())
+        record = CheckpointRecord(name, number, 0, objective, scores, None, source=described)
+        bank.put(record, predictions)
     _track(study, record, {f"{task.name}/{key}": value for key, value in parameters.items()})
     return record
 
@@ -187,7 +194,7 @@ def export_predictions(study: StudyBase, key: str, out: Path | str, *, task: str
 
 
 def _check_name(name: str) -> None:
-    if not is_plain(name) or _TRIAL.fullmatch(name):
+    if not is_plain(name) or TRIAL_KEY.fullmatch(name):
         rule, remedy = "be a plain name that no trial may have", "name the guest otherwise, such as lgbm"
         raise StudyError(Fault("--name", rule, repr(name), remedy))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,8 +14,8 @@ from tutti.cluster.shipped import SUBMITTED
 from tutti.config.folder import StudyFolder, sqlite_url
 from tutti.config.paths import DATABASES
 from tutti.config.pretraining import PretrainingConfig, PretrainingRun, load_pretraining
-from tutti.errors import BackboneError
-from tutti.files import new_folder_fault, resolved, storage_faults
+from tutti.errors import BackboneError, masked
+from tutti.files import new_folder_fault, resolved, storage_faults, write_whole
 from tutti.records import TextLimit
 from tutti.workflows.base import StudyBase
 from tutti.workflows.console import console as default_console
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tutti.data.encode import EncodedPart
+    from tutti.tracking.mlflow_tracker import MlflowTracker
     from tutti.tracking.protocol import Tracker
     from tutti.training.pretraining.loop import Progress
     from tutti.training.pretraining.run import Pretrained, TextFiles
+
+_RUN = "run.json"
 
 
 def pretrain(
@@ -128,19 +132,13 @@ def _run(run: PretrainingRun, backbone: str, texts: TextFiles | Sequence[Encoded
     }
     if run.workers == 1 and not os.environ.get(SUBMITTED):  # a job's own process has no share of the cluster
         return pretrain(**{**arguments, **told})
-    from tutti.cluster.connect import connected
+    from tutti.cluster.connect import connected_for
     from tutti.orchestration.worker.pretraining import pretrain_on_workers, resources_of
 
     if isinstance(texts, TextFiles):
         encode_texts(texts, backbone=backbone, out=run.out, settings=run.settings)
     resources = resources_of(run)
-    with connected(
-        workers=resources.workers,
-        cpus_per_worker=resources.cpus_per_worker,
-        gpus_per_worker=resources.gpus_per_worker,
-        concurrent_trials=None,
-        tell=console.print,
-    ):
+    with connected_for(resources, tell=console.print):
         return pretrain_on_workers(arguments, resources=resources, told=told)
 
 
@@ -168,6 +166,7 @@ def _tracker(out: Path, uri: str | None) -> Callable[[str], Tracker]:
         from tutti.tracking.mlflow_tracker import MlflowTracker
         from tutti.tracking.queued import QueuedTracker
 
+        write_whole(folder / _RUN, json.dumps({"run": run, "uri": uri if masked(uri) == uri else None}))
         artifacts = (folder / "artifacts").as_uri() if uri.startswith(DATABASES) else None
         tracker = QueuedTracker(
             lambda: MlflowTracker(uri, experiment=name, owner=run, artifact_location=artifacts),
@@ -177,3 +176,22 @@ def _tracker(out: Path, uri: str | None) -> Callable[[str], Tracker]:
         return tracker
 
     return make
+
+
+def tracked_run(out: Path) -> MlflowTracker | None:
+    """The run in MLflow of what pretrained, or pretrains, this backbone; None where it is not known.
+
+    Raises:
+        TrackingError: where the store cannot be reached.
+    """
+    name = resolved(out).name
+    try:
+        saved = json.loads((resolved(out).with_name(f"{name}.tracking") / _RUN).read_text(encoding="utf8"))
+    except (OSError, ValueError):
+        return None
+    if not (uri := saved["uri"] or os.environ.get("MLFLOW_TRACKING_URI")):  # one with a password is not kept
+        return None
+    quiet_mlflow()
+    from tutti.tracking.mlflow_tracker import MlflowTracker
+
+    return MlflowTracker(uri, experiment=name, owner=saved["run"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.pretraining import is_pretraining_file, output_of
-from tutti.errors import Fault, StudyError
+from tutti.errors import Fault, StudyError, TrackingError
 from tutti.files import resolved, write_whole
 from tutti.workflows.base import StudyBase
 from tutti.workflows.console import table_of_numbers
+from tutti.workflows.pretraining import tracked_run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,10 +130,29 @@ def probe_run(study: StudyBase, run: Path | str, *, seeds: int = 1) -> Probed:
                 study.console.print(f"step {step:,}, seed {seed}: {made.score:.4f}")
                 known.sort(key=lambda each: (each.step, each.seed))
                 _write(folder.path, known, settings)
+                _track(out, config.study, known, first, study.console)
         _write(folder.path, known, settings)
     _show(study.console, known)
     study.console.print(f"wrote {folder.path / _TABLE} and {folder.path / _PICTURE}")
     return Probed(folder.path, tuple(known))
+
+
+def _track(out: Path, study: str, scores: Sequence[Score], first: int, console: Console) -> None:
+    """Logs scores by step to the run of the pretraining in MLflow, those that it has not yet.
+
+    Args:
+        first: the seed whose metrics have no seed in their names.
+    """
+    try:
+        if (tracker := tracked_run(out)) is None:
+            return
+        for each in scores:
+            of_seed = "" if each.seed == first else f"/seed-{each.seed}"
+            named = {"score": each.score, **each.task_scores}
+            metrics = {f"probe/{study}{of_seed}/{name}": value for name, value in named.items()}
+            tracker.log_metrics("", metrics, step=each.step, at=time.time())
+    except TrackingError as error:
+        console.print(f"Not stored in MLflow: {error}", markup=False)
 
 
 def by_step(scores: Sequence[Score]) -> dict[int, list[Score]]:

@@ -19,6 +19,7 @@ from tutti.search.objectives import pareto_front
 from tutti.workflows.trials_table import trials_table
 
 REFRESH_SECONDS = 0.5
+SHARE = 0.05  # of the driver's time that looks at thousands of trials may take
 REASONS = 5  # of failed trials, listed below the final table
 SHOWN = 18  # rows of the live table; with its frame it must fit a terminal of 24 lines
 
@@ -101,6 +102,8 @@ class _NotebookTable:
 class Progress:
     """Shows a study's records while it runs. Call it after every event; it reads and redraws at most twice a second.
 
+    It does so less often where that would take more than a twentieth of the time.
+
     Args:
         read: returns the study's records.
         total: how many trials the study will have.
@@ -132,7 +135,7 @@ class Progress:
             self._live = Live(console=console, auto_refresh=False, transient=True)
         elif console.is_jupyter and not console.quiet:
             self._live = _NotebookTable()
-        self._drawn = 0.0
+        self._due = 0.0
         self._printed: dict[str, tuple[TrialState, int]] = {}  # by trial key: state and number of reports
 
     def __enter__(self) -> Progress:
@@ -155,10 +158,11 @@ class Progress:
                 self._live.stop()
 
     def __call__(self) -> None:
-        if time.monotonic() - self._drawn >= REFRESH_SECONDS:
+        if time.monotonic() >= self._due:
             self._show()
 
     def _show(self) -> None:
+        began = time.monotonic()
         records = list(self._read())
         if self._live:
             best = self._best(records)
@@ -177,7 +181,8 @@ class Progress:
             self._live.update(table, refresh=True)
         else:
             self._print_changes(records)
-        self._drawn = time.monotonic()
+        ended = time.monotonic()
+        self._due = ended + max(REFRESH_SECONDS, (ended - began) / SHARE)
 
     def _print_changes(self, records: Sequence[TrialRecord]) -> None:
         """Prints a line for every trial that started, reported or ended since the last call."""

@@ -69,7 +69,9 @@ def report(
                 time.sleep(1)
     with waiting("Drawing up the report", quiet=quiet) as say:
         files, vote = _write(study, recipe, others, place, refresh=None, say=say)
-    if errors is not None and vote is not None:
+    if errors is not None and vote is None:
+        study.console.print(f"No trial votes, so that no row is wrong or right: {errors} is not written.")
+    elif errors is not None and vote is not None:
         write_whole(Path(errors), vote.errors.to_csv(index=False))
         files = (*files, Path(errors))
     for file in files:

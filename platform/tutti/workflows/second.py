@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tutti.errors import Fault, StudyError, TaskFileError, counted, nearest
+from tutti.outputs.election.member_checks import SECOND_STAGE
 from tutti.workflows.base import StudyBase
 from tutti.workflows.guests import put_guest, sources_of
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from tutti.records import CheckpointRecord
     from tutti.tasks.build import TaskSpec
     from tutti.tasks.layouts.table import Table
-
-SOURCE = "second stage"
-"""Begins the source of guests that are second-stage models, which take no part in another one."""
 
 
 def second(
@@ -68,7 +66,9 @@ def second(
         raise StudyError(Fault("--model", f"be one of {', '.join(MODELS)}", repr(model), remedy))
     bank, prepared = study.bank, study.prepared
     imported = [
-        record.key for record in bank.records() if not sources_of(record).get(own.name, SOURCE).startswith(SOURCE)
+        record.key
+        for record in bank.records()
+        if not sources_of(record).get(own.name, SECOND_STAGE).startswith(SECOND_STAGE)
     ]
     if name in imported:
         raise StudyError(Fault("--name", "be no imported guest's", repr(name), "name the second stage otherwise"))
@@ -79,7 +79,7 @@ def second(
         record
         for record in bank.records()
         if own.name in record.task_scores
-        and not sources_of(record).get(own.name, "").startswith(SOURCE)
+        and not sources_of(record).get(own.name, "").startswith(SECOND_STAGE)
         and record.key != name
     ]
     if not records:
@@ -100,7 +100,7 @@ def second(
     outputs = {part: stage.fitted(learnt, labels, features[part]) for part in parts if part != "validation"}
     outputs["validation"] = stage.out_of_fold(learnt, labels, groups)
     members = ", ".join(record.key for record in records)
-    source = f"{SOURCE}, {model}, of {members}" + f", and the columns {', '.join(columns)}" * bool(columns)
+    source = f"{SECOND_STAGE}, {model}, of {members}" + f", and the columns {', '.join(columns)}" * bool(columns)
     parameters = {"model": model, "members": members, "columns": ", ".join(columns), "seed": str(seed)}
     return put_guest(study, name, own, outputs, source=source, parameters=parameters)
 

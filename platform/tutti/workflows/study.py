@@ -27,6 +27,7 @@ from tutti.workflows.base import StudyBase, open_stored
 from tutti.workflows.choose import choose_submissions as _choose_submissions
 from tutti.workflows.console import console as shared_console
 from tutti.workflows.console import quiet_console
+from tutti.workflows.generation import generate as _generate
 from tutti.workflows.pretraining import pretrain_backbone
 from tutti.workflows.probe import probe_run
 from tutti.workflows.pseudo import pseudo_labels as _pseudo_labels
@@ -225,6 +226,7 @@ class Study(StudyBase):
     import_predictions = _stored(_guests.import_predictions)
     export_predictions = _guests.export_predictions
     second = _stored(_second)
+    generate = _stored(_generate)
     leaderboard = _leaderboard
     add_public_score = _stored(_add_public_score)
     choose_submissions = _choose_submissions

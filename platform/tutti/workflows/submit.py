@@ -92,12 +92,10 @@ def submit_pretraining(
 
 def submit(study: StudyBase, *, address: str, options: Sequence[str], submitted: str) -> Job:
     """Ships the study to the cluster and starts ``tutti tune`` there; arguments are those of ``submit_study``."""
-    from tutti.cluster.about import about_cluster
     from tutti.cluster.submit import submit_study
 
-    for line in about_cluster(address, study.config.resources):
-        study.console.print(line)
-    job = submit_study(study.config, address=address, options=[*options], submitted=submitted)
+    tell = study.console.print
+    job = submit_study(study.config, address=address, options=[*options], submitted=submitted, tell=tell)
     return Job(job, address, study.folder)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tutti.config.address import to_read, without_password
 from tutti.workflows import stores
 from tutti.workflows.base import StudyBase
+from tutti.workflows.guests import guests
 from tutti.workflows.progress import cut_off
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def records(study: StudyBase) -> list[TrialRecord]:
 
 
 def trials(study: StudyBase) -> DataFrame:
-    """``records`` as a table, by key: state, score, ``score/TASK`` of each task, each parameter, seconds, reason.
+    """``records`` and guests as a table, by key: state, score, ``score/TASK`` of each task, each parameter, seconds,
+    and as reason why a trial failed, or where a guest's predictions come from.
 
     Example:
         >>> study.trials().sort_values("score", ascending=False).head()
@@ -59,6 +61,9 @@ def trials(study: StudyBase) -> DataFrame:
         }
         for record in records(study)
     }
+    for guest in guests(study):
+        scores = {f"score/{task}": guest.task_scores.get(task) for task in study.config.tasks}
+        rows[guest.key] = {"state": "guest", "score": guest.score, **scores, "reason": guest.source}
     return DataFrame([*rows.values()], index=Index([*rows], name="trial"))
 
 

@@ -109,9 +109,9 @@ def ranked(
     parameters = [*dict.fromkeys(name for record in records for name in record.parameters)]
     whole = dict(zip(short_names(parameters), parameters, strict=True))
     fields: dict[str, Callable[[TrialRecord], Any]] = {
-        **{name: _value_of(whole.get(name, name)) for name in (*parameters, *whole)},
-        **{name: _measured_of(name) for record in records for name in record.measured},
-        **{task: _score_of(task) for task in tasks},
+        **{name: _of("parameters", whole.get(name, name)) for name in (*parameters, *whole)},
+        **{name: _of("measured", name) for record in records for name in record.measured},
+        **{task: _of("task_scores", task) for task in tasks},
         "score": lambda record: record.score,
         "trial": lambda record: record.number,
         "state": lambda record: str(record.state),
@@ -128,16 +128,8 @@ def ranked(
     return [*known, *(record for record in records if values[record.key] is None)][:top]
 
 
-def _value_of(name: str) -> Callable[[TrialRecord], Any]:
-    return lambda record: record.parameters.get(name)
-
-
-def _measured_of(name: str) -> Callable[[TrialRecord], Any]:
-    return lambda record: record.measured.get(name)
-
-
-def _score_of(task: str) -> Callable[[TrialRecord], Any]:
-    return lambda record: record.task_scores.get(task)
+def _of(attribute: str, name: str) -> Callable[[TrialRecord], Any]:
+    return lambda record: getattr(record, attribute).get(name)
 
 
 def _listed(parameters: Mapping[str, Scalar]) -> str:

@@ -88,7 +88,7 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
     Raises:
         InterruptedStudy: if trials were cut off; a plain KeyboardInterrupt if none had begun.
     """
-    from tutti.cluster.connect import check_cluster, connected, gpus_of_cluster
+    from tutti.cluster.connect import check_cluster, connected_for, gpus_of_cluster
     from tutti.orchestration.driver.study import clear_ended
     from tutti.orchestration.upkeep.lock import study_lock
 
@@ -126,13 +126,7 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
             outcome = _run_trials(opened, concurrent=0)
         else:
             # Connect before the stores are opened, so that a study that does not fit the cluster does not begin.
-            with connected(
-                workers=resources.workers,
-                cpus_per_worker=resources.cpus_per_worker,
-                gpus_per_worker=resources.gpus_per_worker,
-                concurrent_trials=resources.concurrent_trials,
-                tell=console.print,
-            ) as concurrent:
+            with connected_for(resources, tell=console.print) as concurrent:
                 if not resources.gpus_per_worker and (gpus := gpus_of_cluster()):
                     console.print(f"Training on CPUs; to use the {counted(gpus, 'GPU')}, set resources.gpus_per_worker")
                 outcome = _run_trials(opened, concurrent=concurrent)
@@ -295,6 +289,6 @@ def picture(tasks: Mapping[str, Task], name: str, predictions: Predictions) -> b
     from tutti.tasks.scorer import Scorer
 
     assert predictions.labels is not None
-    decision = Scorer.of(tasks[name]).alone(predictions.labels, predictions.outputs)
+    decision = Scorer.of(tasks[name].as_voted).alone(predictions.labels, predictions.outputs)
     decided = predictions.kind.decide(predictions.outputs, decision)
     return predictions_png(predictions.kind, predictions.labels, decided, predictions.names, name)

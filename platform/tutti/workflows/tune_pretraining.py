@@ -9,15 +9,16 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.pretraining import PretrainingConfig, PretrainingPoint, load_pretraining
 from tutti.config.study import Storage, StudyConfig, Tracking
-from tutti.errors import BackboneError, Fault, StudyError
+from tutti.errors import BackboneError, ConfigError, Fault, StudyError
 from tutti.files import new_folder_fault, resolved, sha256_of, storage_faults, whole_folder, write_whole
-from tutti.records import TrialRecord, TrialState, best_trial
+from tutti.records import TextLimit, TrialRecord, TrialState, best_trial
 from tutti.workflows import stores, tracking_metadata
 from tutti.workflows.console import console as default_console
 from tutti.workflows.console import quiet_console
@@ -129,7 +130,8 @@ def _prepare(run: PretrainingConfig, folder: StudyFolder, *, resume: bool, conso
         fixed = fixed_study(stores.read_study_file(run.search.study, overrides=named)[0])
         downstream = Downstream(fixed, StudyFolder(folder.path / "downstream" / fixed.study))
     document = run.model_dump(mode="json", exclude={"search": _MAY_CHANGE} | dict.fromkeys(_NO_PART, True))
-    document |= {"files": backbone_files(run.backbone), "content of texts": [*map(sha256_of, run.texts)]}
+    document |= {"files": {each: backbone_files(each) for each in run.backbones}}
+    document |= {"content of texts": [*map(sha256_of, run.texts)]}
     document |= {"downstream": downstream and definition(downstream.study)}
     file = folder.path / _DEFINITION
     if file.is_file():
@@ -144,19 +146,34 @@ def _prepare(run: PretrainingConfig, folder: StudyFolder, *, resume: bool, conso
         from tutti.orchestration.before.abilities import abilities_of, check_backbone
         from tutti.orchestration.before.rows import prepare_rows
 
-        check_backbone(downstream.study, abilities_of(run.backbone), begun=False)
+        for each in run.backbones:
+            check_backbone(downstream.study.model_copy(update={"backbone": each}), abilities_of(each), begun=False)
         prepare_rows(downstream.study, downstream.folder)
+    else:
+        _check_alike(run)
     console.print("Encoding the texts")
-    choices = run.search_space.root.get("masks")
-    for masks in {run.masks, *(getattr(choices, "choices", ()))}:
+    texts, choices = TextFiles.of(run, cache=corpus_cache(folder)), run.search_space.root.get("masks")
+    for masks, backbone in product({run.masks, *(getattr(choices, "choices", ()))}, run.backbones):
         settings = run.with_point({"masks": masks}).settings
-        encode_texts(
-            TextFiles.of(run, cache=corpus_cache(folder)), backbone=run.backbone, out=run.out, settings=settings
-        )
+        encode_texts(texts, backbone=backbone, out=run.out, settings=settings)  # once for all with one tokenizer
     if not file.is_file():
         write_whole(folder.owner_file, f"{uuid.uuid4()}\n")
         write_whole(file, json.dumps(document, indent=1))
     return downstream
+
+
+def _check_alike(run: PretrainingConfig) -> None:
+    """Raises ConfigError where held-out losses of backbones are not of the same guesses about the same tokens."""
+    from tutti.data.encode import load_tokenizer
+    from tutti.data.encoding_key import encoding_key
+    from tutti.training.pretraining.language_model import objective_of
+
+    limit = TextLimit(run.max_length)
+    kinds = {(encoding_key(load_tokenizer(each), limit), run.objective or objective_of(each)) for each in run.backbones}
+    if len(kinds) > 1:
+        rule = "be backbones of one tokenizer and one objective where trials are compared by their held-out loss"
+        remedy = "set `search.objective: downstream` and `search.study`"
+        raise ConfigError(Fault("search_space.backbone.choices", rule, ", ".join(run.backbones), remedy))
 
 
 def _open_store(run: PretrainingConfig, folder: StudyFolder) -> StudyStore:
@@ -169,7 +186,7 @@ def _open_store(run: PretrainingConfig, folder: StudyFolder) -> StudyStore:
         space=run.search_space,
         sampler=search.sampler,
         seed=search.seed,
-        fixed=run.model_dump(include=set(PretrainingPoint.model_fields)),
+        fixed=run.model_dump(include={"backbone", *PretrainingPoint.model_fields}),
         enqueued=search.enqueue,
     )
 
@@ -197,7 +214,7 @@ def _as_study(run: PretrainingConfig, folder: StudyFolder, downstream: Downstrea
 def _run_trials(
     run: PretrainingConfig, folder: StudyFolder, downstream: Downstream | None, console: Console
 ) -> StudyOutcome:
-    from tutti.cluster.connect import connected
+    from tutti.cluster.connect import connected_for
     from tutti.orchestration.driver.study import clear_ended
     from tutti.orchestration.worker.pretraining_trial import PretrainingTrials
 
@@ -210,13 +227,7 @@ def _run_trials(
         "columns": tracking_metadata.study_columns(study),
     }
     resources = study.resources
-    with connected(
-        workers=resources.workers,
-        cpus_per_worker=resources.cpus_per_worker,
-        gpus_per_worker=resources.gpus_per_worker,
-        concurrent_trials=resources.concurrent_trials,
-        tell=console.print,
-    ) as concurrent:
+    with connected_for(resources, tell=console.print) as concurrent:
         outcome = run_trials(
             study,
             folder,

@@ -45,6 +45,15 @@ class ChoiceHead(ClassesHead):
         return weights, labels
 
 
+class LettersHead(ChoiceHead):
+    """Scores of the letters of a row's candidates, which are all in one input."""
+
+    of_inputs: ClassVar[bool] = False
+
+    def width(self, outputs: int) -> int:
+        return outputs
+
+
 def by_row(scores: Tensor, counts: Tensor, outputs: int) -> Tensor:
     """``(..., inputs)`` scores of candidates to ``(..., rows, outputs)``, with ``ABSENT`` where a row has fewer.
 

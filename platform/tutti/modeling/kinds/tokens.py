@@ -55,6 +55,34 @@ class TokensHead(HeadKind):
         return (forward + backward) / 2 / units
 
 
+class LanesHead(TokensHead):
+    """Logits of O, B and I of each word and type, ``(rows, types * words, 3)``: see ``tutti.tasks.kinds.overlapping``.
+    What a word is of one type does not depend on what it is of another.
+    """
+
+    def predict(self, head: Tensor, outputs: int, *, scale: Tensor | None = None) -> Tensor:
+        own = super().predict(head, outputs)
+        _, lane = lanes_of(_present(head)[..., 0], outputs // 2)
+        tags = torch.stack([torch.zeros_like(lane), 2 * lane + 1, 2 * lane + 2], dim=2)
+        spread = own.new_zeros(*own.shape[:2], outputs).scatter(2, tags, own)
+        return spread.masked_fill(~_present(head), float("nan"))
+
+    def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:
+        own = torch.where(labels > 0, 2 - labels % 2, labels)  # of B and I of any type
+        return super().losses(head, own, scale=scale, options=options)
+
+
+def lanes_of(present: Tensor, types: int) -> tuple[Tensor, Tensor]:
+    """The word and the type of each unit, ``(rows, units)`` int64 each; some of those for units that are not present.
+
+    Args:
+        present: ``(rows, units)`` bool.
+    """
+    words = (present.sum(dim=1, keepdim=True) // types).clamp(min=1)
+    places = torch.arange(present.shape[1], device=present.device)
+    return places % words, (places // words).clamp(max=types - 1)
+
+
 class ChainHead(TokensHead):
     """Scores of a linear chain, whose transitions are the head's ``scale``; probabilities are their marginals."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ class Encodings:
         self.keys: list[str] = []
         self._tokenizers: dict[str, tuple[Any, TextLimit]] = {}
         for checkpoint in checkpoints:
-            tokenizer, limit = load_tokenizer(str(checkpoint.folder)), replace(checkpoint.limit, unit=task.unit)
+            tokenizer, limit = load_tokenizer(str(checkpoint.folder)), task.limit(checkpoint.limit)
             key = encoding_key(tokenizer, limit)
             if task.generation is not None:
                 key += prompt_key(tokenizer, limit, chat=task.generation.chat)

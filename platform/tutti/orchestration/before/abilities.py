@@ -12,6 +12,7 @@ from tutti.config.possible import possible_values, stages_of
 from tutti.config.study import StudyConfig
 from tutti.config.training import TrainingOptions
 from tutti.errors import BackboneError, ConfigError, Fault, TrialError
+from tutti.tasks.kinds.choice import letters
 from tutti.tasks.kinds.registry import KINDS
 
 _PROBE = "a b c d"  # a text that a backbone is tried on
@@ -184,17 +185,24 @@ def _text_faults(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
 
 
 def _head_faults(study: StudyConfig, abilities: Abilities) -> Iterator[Fault]:
-    """The faults of `head: verbalizer`: an encoder, or words that are not one token each."""
+    """The faults of `head: verbalizer`: an encoder, no words, or words or letters that are not one token each."""
     from tutti.data.encode import load_tokenizer
-    from tutti.modeling.verbalizer import word_tokens
+    from tutti.modeling.verbalizer import letter_tokens, word_tokens
 
     on = [key for key, head in possible_values(study, "head") if head == "verbalizer"]
     if on and not abilities.decoder:
         rule = f"be linear for the backbone {study.backbone}, an encoder, which guesses no next token"
         yield Fault(on[0], rule, "verbalizer", "leave it out, or name a decoder")
     elif on:
+        words, tokenizer = study.training.get("words") or {}, load_tokenizer(study.backbone)
+        choosing = [name for name, task in study.tasks.items() if KINDS[task.kind].exchangeable]
+        if not words and not choosing:
+            rule, remedy = "be there with `head: verbalizer`: one for each class", 'name them, as {0: " no", 1: " yes"}'
+            yield Fault("training.words", rule, "none", remedy)
         try:
-            word_tokens(study.training.get("words") or {}, load_tokenizer(study.backbone))
+            word_tokens(words, tokenizer)
+            if choosing and not words:
+                letter_tokens(letters(2), tokenizer)
         except TrialError as error:
             yield from (replace(fault, what="training.words") for fault in error.faults)
 

@@ -37,7 +37,7 @@ class Measure:
     ) -> None:
         self._objectives, self._folder, self._store = objectives, folder, store
         self._tasks = tasks
-        self._scorers = {task.name: Scorer.of(task) for task in tasks}
+        self._scorers = {task.name: Scorer.of(task.as_voted) for task in tasks}
         self._known: set[str] = set()  # keys of the finished trials that are in _best, or were
         # by task, scores and predictions
         self._best: dict[str, list[tuple[float, np.ndarray]]] = {task: [] for task in self._scorers}

@@ -11,6 +11,7 @@ from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.procedure import Ballot
 from tutti.errors import Fault, StudyError
 from tutti.outputs.election.member_checks import AGAIN, LABELLED, SPLIT, other_rows, owner_of
+from tutti.outputs.formatting import called
 from tutti.records import CheckpointRecord
 from tutti.tasks.scorer import Scorer
 
@@ -22,7 +23,7 @@ def ballot_of(bank: Checkpoints, task: Task, records: Sequence[CheckpointRecord]
     """The votes of checkpoints on a task's validation rows."""
     _, labels, stacked = stacked_votes(bank, task, LABELLED, [record.key for record in records])
     if labels is None:
-        raise StudyError(Fault(f"trial {records[0].key}, {task.name}/{LABELLED}", "have labels", "none", AGAIN))
+        raise StudyError(Fault(f"{called(records[0].key)}, {task.name}/{LABELLED}", "have labels", "none", AGAIN))
     return Ballot(stacked, labels, Scorer.of(task), groups, task.weight)
 
 
@@ -34,13 +35,13 @@ def stacked_votes(
     stacked = np.empty((len(keys), *first.outputs.shape), dtype=first.outputs.dtype)
     for index, key in enumerate(keys):
         predictions = first if index == 0 else bank.predictions(key, task.name, part)
-        what, remedy = f"trial {key}, {task.name}/{part}", AGAIN
+        what, remedy = f"{called(key)}, {task.name}/{part}", AGAIN
         if (predictions.kind_name, predictions.names) != (task.kind_name, task.names):
             rule = f"hold predictions of {task.kind.describe(task.names, most=len(task.names))}"
             got = predictions.kind.describe(predictions.names, most=len(predictions.names))
             raise StudyError(Fault(what, rule, got, remedy))
         if not (np.array_equal(predictions.ids, first.ids) and _equal(predictions.labels, first.labels)):
-            rule = f"hold the rows and labels that trial {keys[0]} holds, in the same order"
+            rule = f"hold the rows and labels that {called(keys[0])} holds, in the same order"
             if owner_of(key) != owner_of(keys[0]):
                 remedy = SPLIT
             raise StudyError(Fault(what, rule, other_rows(first.ids, predictions.ids), remedy))

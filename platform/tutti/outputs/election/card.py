@@ -11,6 +11,7 @@ from tutti.config.objective_weights import listed_if_unequal
 from tutti.ensembling.nested import MIN_TEXTS_NESTED, Estimate
 from tutti.errors import counted
 from tutti.outputs.formatting import (
+    counted_voters,
     estimate_text,
     files_section,
     harmless,
@@ -240,11 +241,12 @@ class Card:
 
     def to_markdown(self) -> str:
         """The card as a Markdown page."""
+        voters = counted_voters([each.key for each in self.singles])
         return "\n".join(
             [
                 f"# Ensemble `{self.recipe}` of study `{self.study}`",
                 "",
-                f"Made {self.created}. Members: {self.rule}, out of {counted(len(self.singles), 'trial')}.",
+                f"Made {self.created}. Members: {self.rule}, out of {voters}.",
                 "",
                 *([f"**{self.verdict}**", ""] if self.verdict else []),
                 *(line for note in self.remarks for line in (f"> {harmless(note)}", "")),

@@ -12,6 +12,7 @@ from tutti.errors import counted
 
 _CLEAR = 2.0  # standard errors beyond which a difference is no chance
 _LEAST_ERROR = 1e-9
+_LITTLE = 0.1  # of the best one's standard error: a gain of less is not worth a thought
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,11 @@ def _reasons(pairs: Sequence[Pair], expected: Mapping[str, float], shift: float 
         f"The better one of both is expected at {best.expected:.4f}, {gain:+.4f} over {first} alone: their errors have "
         f"a correlation of {best.correlation:.2f}"
     )
+    if gain < _LITTLE * best.first.local.error:
+        yield (
+            f"The second one hardly matters: it adds {gain:.4f}, and chance alone moves a score by "
+            f"{best.first.local.error:.4f}"
+        )
     likeliest = sorted(expected, key=lambda name: -expected[name])[:2]
     if {first, second} != {*likeliest}:
         yield (

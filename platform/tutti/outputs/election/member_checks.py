@@ -11,6 +11,7 @@ import numpy as np
 from tutti.bank.electorate import Checkpoints
 from tutti.ensembling.methods.registry import METHODS
 from tutti.errors import Fault, StudyError, counted
+from tutti.outputs.formatting import called
 from tutti.records import CheckpointRecord
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tutti.tasks.task import Task
 
 LABELLED = "validation"
+SECOND_STAGE = "second stage"
+"""Begins the source of guests that are second-stage models."""
 SPLIT = "give both studies the same files and the same `split`, or let one of them vote alone"
 AGAIN = "move the trial's folder out of the bank, so that it has no vote, or start a new study"
 _SHOWN = 10  # faults of one kind that one message lists
@@ -65,6 +68,21 @@ def several_studies(records: Sequence[CheckpointRecord], tasks: Sequence[Task]) 
                 yield f"Those of {study} may vote in {' and '.join(shared[study])} alone."
 
 
+def second_stages(records: Sequence[CheckpointRecord], voting: Mapping[str, set[str]]) -> Iterator[str]:
+    """A note on voters that have learnt from the others' predictions of validation rows."""
+    found = [
+        record.key
+        for record in records
+        for task, keys in voting.items()
+        if record.key in keys and f"{task}: {SECOND_STAGE}" in (record.source or "")
+    ]
+    if found:
+        yield (
+            f"The second stage ({', '.join(dict.fromkeys(found))}) has learnt from validation rows in folds of its "
+            "own, so the estimate of the vote is slightly optimistic."
+        )
+
+
 def without_scores(
     records: Sequence[CheckpointRecord], tasks: Sequence[Task], *, study: str, by: str
 ) -> Iterator[Fault]:
@@ -81,7 +99,7 @@ def without_scores(
             if name not in record.task_scores:
                 guest = "import its predictions of that task, or set `members: {by: task}` or `{guests: false}`"
                 own = remedy if record.source is None else guest
-                yield Fault(f"trial {record.key}", f"have a validation score for task {name}", "none", own)
+                yield Fault(called(record.key), f"have a validation score for task {name}", "none", own)
 
 
 def without_parts(
@@ -101,7 +119,7 @@ def without_parts(
                     remedy = "add them with `tutti bank import` or `tutti second`, or set `members: {guests: false}`"
                 if owner not in ("", study):
                     remedy = f"leave {owner} out, or run a study like it with the files of {study}"
-                yield Fault(f"trial {key}", f"have predictions for every part of task {task}", got, remedy)
+                yield Fault(called(key), f"have predictions for every part of task {task}", got, remedy)
 
 
 def of_another_split(
@@ -117,7 +135,7 @@ def of_another_split(
         if not np.array_equal(expected, got):
             rule = "hold the study's validation rows, in their order"
             remedy = AGAIN if owner_of(key) in ("", study) else SPLIT
-            yield Fault(f"trial {key}, {task}/{LABELLED}", rule, other_rows(expected, got), remedy)
+            yield Fault(f"{called(key)}, {task}/{LABELLED}", rule, other_rows(expected, got), remedy)
 
 
 def raise_first(faults: Iterator[Fault]) -> None:

@@ -22,6 +22,7 @@ from tutti.outputs.election.member_checks import (
     LABELLED,
     of_another_split,
     raise_first,
+    second_stages,
     several_studies,
     unsuitable_tasks,
     without_parts,
@@ -293,7 +294,7 @@ def elect(
         notes = (f"{request}; there {'is' if available == 1 else 'are'} only {available}.",)
     if rule.filter is not None:
         notes = ("The best trial, too, is one of those that the filter finds; others may be better.", *notes)
-    notes = (*several_studies(records, tasks), *notes)
+    notes = (*several_studies(records, tasks), *notes, *second_stages(records, voting))
     counts = [len(each.members) for each in elected.values()]
     return Election(tuple(records[index] for index in ranking), elected, _in_words(rule, counts, tasks), notes)
 

@@ -135,9 +135,19 @@ class Round:
         return f"{self.study}-control"
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What must stay the same when a round goes on; ``finished`` are the ``Round.trials``."""
+
+    recipe: str
+    recipe_sha256: str
+    teachers: tuple[str, ...]
+    finished: int | None
+    trials: int
+
+
 # They validate ``round.json`` and ``plan.json``, which may have been edited by hand.
-_ENDED = TypeAdapter(Round)
-_COUNT: TypeAdapter[int | None] = TypeAdapter(int | None)
+_ENDED, _PLANNED = TypeAdapter(Round), TypeAdapter(_Plan)
 
 
 @dataclass(frozen=True)
@@ -170,13 +180,8 @@ class RoundFolder:
         Raises:
             StorageError: if the file cannot be written.
         """
-        plan = {
-            "recipe": planned.recipe,
-            "recipe_sha256": planned.recipe_sha256,
-            "teachers": planned.teachers,
-            "finished": planned.trials,
-        }
-        write_whole(self.path / _PLAN, json.dumps({**plan, "trials": trials}, ensure_ascii=False, indent=2) + "\n")
+        plan = _Plan(planned.recipe, planned.recipe_sha256, planned.teachers, planned.trials, trials)
+        write_whole(self.path / _PLAN, json.dumps(asdict(plan), ensure_ascii=False, indent=2) + "\n")
 
     def check_plan(self, resumed: Round, *, trials: int | None, studies: Path) -> Round:
         """Checks that the round was begun with this recipe, teachers and number of trials; the round as it was begun.
@@ -191,25 +196,22 @@ class RoundFolder:
         """
         file = self.path / _PLAN
         try:
-            plan = json.loads(file.read_text(encoding="utf-8"))
-            recipe, recipe_sha256, begun_trials = (plan[key] for key in ("recipe", "recipe_sha256", "trials"))
-            teachers = tuple(map(str, plan.get("teachers", resumed.teachers)))
-            finished = _COUNT.validate_python(plan.get("finished"))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            plan = _PLANNED.validate_json(file.read_bytes())
+        except (OSError, ValidationError) as error:
             remedy = "restore the file, or remove it to plan the round again"
-            raise StorageError(Fault(str(file), "be as `tutti round` wrote it", repr(error), remedy)) from error
+            raise StorageError(Fault(str(file), "be as `tutti round` wrote it", misfit(error), remedy)) from error
         rule = f"be that which round {resumed.number} was begun with"
         restart = f"or {self.anew(resumed, studies)}"
-        if teachers != resumed.teachers:
-            what, got = f"the teachers {' and '.join(resumed.teachers)}", f"others than {' and '.join(teachers)}"
+        if plan.teachers != resumed.teachers:
+            what, got = f"the teachers {' and '.join(resumed.teachers)}", f"others than {' and '.join(plan.teachers)}"
             raise StudyError(Fault(what, rule, got, self.anew(resumed, studies)))
-        if recipe_sha256 != resumed.recipe_sha256:
-            what, got = f"the recipe {resumed.recipe}", f"another one than {recipe}"
+        if plan.recipe_sha256 != resumed.recipe_sha256:
+            what, got = f"the recipe {resumed.recipe}", f"another one than {plan.recipe}"
             raise StudyError(Fault(what, rule, got, f"name that recipe, {restart}"))
-        if trials not in (None, begun_trials):
-            got = f"another one than {begun_trials}"
+        if trials not in (None, plan.trials):
+            got = f"another one than {plan.trials}"
             raise StudyError(Fault(f"--trials {trials}", rule, got, f"leave it out, {restart}"))
-        return replace(resumed, trials=finished)
+        return replace(resumed, trials=plan.finished)
 
     def anew(self, begun: Round, studies: Path) -> str:
         """What to do to begin a round anew."""

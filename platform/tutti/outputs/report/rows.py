@@ -205,13 +205,9 @@ class Opinions:
 
 
 def _parts(task: Task, text: str, labels: np.ndarray, decided: np.ndarray) -> tuple[Part, ...]:
-    marks = task.kind.spans != "none"
-    types = ("", *types_of(task.names)) if marks else task.names
-    units = spans_of(text, task.unit)[: int((labels != ABSENT).sum())]  # a text beside it follows
-    by_unit = [
-        tuple(types[(max(int(one), 0) + 1) // 2 if marks else max(int(one), 0)] for one in (tag, other))
-        for tag, other in zip(labels[: len(units)], decided[: len(units)], strict=True)
-    ]
+    marked = [_marks(task, each) for each in (labels, decided)]
+    units = spans_of(text, task.unit)[: len(marked[0])]  # a text beside it follows
+    by_unit = list(zip(*(each[: len(units)] for each in marked), strict=True))
     parts: list[Part] = []
     place = 0
     for index, ((start, end), own) in enumerate(zip(units.tolist(), by_unit, strict=True)):
@@ -224,6 +220,16 @@ def _parts(task: Task, text: str, labels: np.ndarray, decided: np.ndarray) -> tu
             parts += [Part(between, "", "")] * bool(between) + [Part(text[start:end], *own)]
         place = end
     return (*parts, *[Part(text[place:], "", "")] * bool(text[place:]))
+
+
+def _marks(task: Task, tags: np.ndarray) -> list[str]:
+    """The types, or the tag, of each word of a row; empty outside of entities."""
+    present = np.maximum(tags[tags != ABSENT], 0)
+    if task.kind.spans == "none":
+        return [task.names[tag] for tag in present]
+    types = ("", *types_of(task.names))
+    by_word = present.reshape(len(types) - 1 if task.kind.spans == "overlapping" else 1, -1).T
+    return [" + ".join(types[(tag + 1) // 2] for tag in own if tag) for own in by_word]
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> float | None:

@@ -31,8 +31,8 @@ class Kind(Protocol):
         sequential: whether a row has several units, such as words, each with outputs of its own.
         comparative: whether labels compare the texts of a row, each of which has a value of its own. Values of members
             then have no common unit, and ``distributions`` and ``truths`` say which text is better.
-        spans: how many spans the tags of a row's units mark: ``many``, at most ``one``, or ``none``, where tags are
-            classes of units; empty where units have no tags.
+        spans: how many spans the tags of a row's units mark: ``many``, ``overlapping`` ones of different types, at most
+            ``one``, or ``none``, where tags are classes of units; empty where units have no tags.
         tuned_alone: whether a model alone is scored at tuned decisions, for metrics that have a ``tuner``, since those
             without parameters say little of it.
         needs_order: whether the order of the outputs counts, so that it has to be known.

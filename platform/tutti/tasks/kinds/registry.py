@@ -8,6 +8,7 @@ from tutti.tasks.kinds.choice import Choice
 from tutti.tasks.kinds.classes import Classes
 from tutti.tasks.kinds.labels import Labels
 from tutti.tasks.kinds.ordered import Ordered
+from tutti.tasks.kinds.overlapping import Overlapping
 from tutti.tasks.kinds.preference import Preference
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.span import Span
@@ -26,6 +27,7 @@ _ALL: tuple[Kind, ...] = (
     Preference(),
     Text(),
     Tokens(),
+    Overlapping(),
     Span(),
     Tags(),
 )

@@ -47,16 +47,23 @@ class Tokens(Kind):
     picture: ClassVar[str] = "scores_by_type"
 
     def names_of(self, cells: Iterable[str], order: Sequence[str] = ()) -> tuple[str, ...]:
-        tags = {tag for cell in cells for tag in json.loads(cell) if tag not in (None, OUTSIDE)}
+        tags = {tag for cell in cells for tag in self._tags(cell) if tag is not None} - {OUTSIDE}
         return tag_names(ordered_classes((tag[2:] for tag in tags), order))
+
+    def _tags(self, cell: str) -> Iterable[str | None]:
+        """All tags of a row; none for what is not known."""
+        tags: list[str | None] = json.loads(cell)
+        return tags
 
     def parse(self, cells: Sequence[str], names: Sequence[str]) -> np.ndarray:
         index: dict[str | None, int] = {None: UNKNOWN, **{name: number for number, name in enumerate(names)}}
-        rows = [[index[tag] for tag in json.loads(cell)] for cell in cells]
+        return self._legal(self._padded([[index[tag] for tag in json.loads(cell)] for cell in cells]))
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
         labels = np.full((len(rows), max(map(len, rows), default=1)), ABSENT, dtype=np.int32)
         for row, tags in enumerate(rows):
             labels[row, : len(tags)] = tags
-        return self._legal(labels)
+        return labels
 
     def _legal(self, labels: np.ndarray) -> np.ndarray:
         """Labels as decisions are: each entity begins with B."""
@@ -70,7 +77,7 @@ class Tokens(Kind):
     def _unknown(self, labels: LabelCells, names: Sequence[str]) -> Iterator[Fault]:
         """A fault for each file beside that of training rows with tags that these do not have."""
         for where, cells in (*([labels.validation] if labels.validation else ()), *labels.extra.items()):
-            tags = {tag for cell in cells for tag in json.loads(cell) if tag is not None}
+            tags = {tag for cell in cells for tag in self._tags(cell) if tag is not None}
             if others := sorted({tag[2 * bool(self.spans != "none") :] for tag in tags - {*names}}):
                 rule, remedy = f"have tags that occur in {labels.origin}", "correct them, or add rows"
                 yield Fault(where, rule, ", ".join(map(repr, others[:_SHOWN])), remedy)

@@ -79,7 +79,9 @@ class SoftLabels(FileSource):
         if self.exclusive:
             columns["label"] = [classes[index] for index in probabilities.argmax(axis=1)] if table.num_rows else []
         else:
-            columns["label"] = by_columns(dict(zip(classes, map(_decided, probabilities.T), strict=True)))
+            columns["label"] = by_columns(
+                dict(zip(classes, np.where(probabilities.T >= 0.5, "1", "0").tolist(), strict=True))
+            )
         faults = _row_faults(probabilities, source, exclusive=self.exclusive)
         places = range(1, 1 + table.num_rows)
         frame = checked_frame(columns, origin=source, places=places, place="row", faults=faults)
@@ -111,10 +113,6 @@ def _probabilities(column: pa.ChunkedArray, source: str) -> tuple[list[str], np.
     for index, part in enumerate(column.combine_chunks().flatten() if len(column) else ()):
         values[:, index] = part.to_numpy(zero_copy_only=False)
     return names, values
-
-
-def _decided(probabilities: np.ndarray) -> list[str]:
-    return ["1" if probability >= 0.5 else "0" for probability in probabilities]
 
 
 def _row_faults(values: np.ndarray, source: str, *, exclusive: bool) -> Sequence[Fault]:

@@ -32,7 +32,7 @@ TEXTS = ("tokens", "words", "text", "full_text", "sentence")
 LABELS = ("tags", "ner_tags", "labels", "spans", "entities", "label", "annotations")
 _TELL = {
     "misplaced": "{} going on where no entity of the type has begun: each begins one",
-    "overlap": "{} overlapping an earlier one, left out: a word has one tag",
+    "overlap": "{} overlapping an earlier one, left out: `spans: overlapping` keeps those of other types",
     "extended": "{} beginning or ending within a word: the whole word is marked",
     "spaces": "{} of white space alone, left out",
 }
@@ -59,6 +59,7 @@ class Tagged(FileSource):
         text_b: the column of texts that are read beside, such as questions, of tables; None for none.
         id: a column of tables; None for ``id`` where there is one, and otherwise for numbers from 0.
         marks: whether tags mark spans; otherwise they are classes of units, read and written as they are.
+        overlapping: whether entities of different types may overlap.
         dataset, subset: as of ``Hub``, whose splits are then the sources; None for files.
     """
 
@@ -70,6 +71,7 @@ class Tagged(FileSource):
     dataset: str | None = None
     subset: str | None = None
     marks: bool = True
+    overlapping: bool = False
 
     @cached_property
     def _hub(self) -> Hub | None:
@@ -136,14 +138,16 @@ class Tagged(FileSource):
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         write_whole(path, "".join(lines))
 
-    def tagged(self, source: str, tags: Sequence[Sequence[str]], *, like: str) -> tuple[str, bytes]:
+    def tagged(self, source: str, tags: Sequence[Sequence[Any]], *, like: str) -> tuple[str, bytes]:
         """A file to predict with its tags, written as labels are in the file ``like``: its suffix and its content.
 
         Args:
-            tags: of O, B and I, for each unit of each row.
+            tags: of O, B and I, for each unit of each row, or lists of such.
         """
         labels = [label for cells, _ in self._blocks(like, None) for *_, label, _ in cells if label is not None]
-        style = Style.of(labels, self._tag_names(like)) if self.marks else Style(marks=False)
+        style = Style(marks=False)
+        if self.marks:
+            style = Style.of(labels, self._tag_names(like), overlapping=self.overlapping)
         if self._is_of_lines(source):
             style = style if style.form == "tags" else Style()
             return ".conll", self._tagged_lines(source, tags, style, self._separator(like))
@@ -159,7 +163,7 @@ class Tagged(FileSource):
         lines = (line for line in lines_of(source) if not _is_between(line)) if self._is_of_lines(source) else iter(())
         return "\t" if "\t" in (first := next(lines, "\t")) or " " not in first else " "
 
-    def _tagged_lines(self, source: str, tags: Sequence[Sequence[str]], style: Style, separator: str) -> bytes:
+    def _tagged_lines(self, source: str, tags: Sequence[Sequence[Any]], style: Style, separator: str) -> bytes:
         written, rows, place = [], iter(tags), 0
         own: list[str] = []
         for line in lines_of(source):
@@ -220,9 +224,8 @@ class Tagged(FileSource):
         try:
             if labelled and labels is None:
                 raise Unfit("have labels", "none", "name their column as `columns: {label: NAME}`")
-            return read_row(
-                text, labels, unit=self.unit, labelled=labelled, names=self._tag_names(source), marks=self.marks
-            )
+            more: dict[str, Any] = {"marks": self.marks, "overlapping": self.overlapping}
+            return read_row(text, labels, unit=self.unit, labelled=labelled, names=self._tag_names(source), **more)
         except Unfit as error:
             raise TaskFileError(Fault(f"{self.origin(source)}, {unit} {place}", *error.args)) from error
 

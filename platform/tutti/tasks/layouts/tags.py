@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -146,8 +147,42 @@ def piece_of(text: str, unit: str, cell: str) -> str:
     return text[slice(*spans[0][:2])] if spans else ""
 
 
-def spans_of_tags(units: np.ndarray, tags: Sequence[str]) -> list[tuple[int, int, str]]:
-    """Begin, end and type of each entity in characters; the inverse of ``tags_of_spans``."""
+def by_type(tags: Sequence[Sequence[str | None] | None]) -> dict[str, list[str | None]]:
+    """For each type the tags of all units, of units that have several; None for what is not known.
+
+    >>> by_type([["B-PER", "B-LOC"], []])
+    {'LOC': ['B-LOC', 'O'], 'PER': ['B-PER', 'O']}
+    """
+    found: dict[str, list[str | None]] = {}
+    for unit, own in enumerate(tags):
+        for tag in own or ():
+            name = "" if tag in (None, OUTSIDE, "") else _role_and_type(str(tag).removeprefix("?-"))[1]
+            if tag and name:
+                of_type = found.setdefault(name, [None if each is None else OUTSIDE for each in tags])
+                of_type[unit] = None if tag.startswith("?-") else tag
+    return dict(sorted(found.items()))
+
+
+def sets_of(sequences: Mapping[str, Sequence[str | None]], units: Sequence[Any]) -> list[list[str] | None]:
+    """The inverse of ``by_type``; None for units that are None, and ``?-TYPE`` for a single tag that is not known."""
+    sets: list[list[str] | None] = [None if unit is None else [] for unit in units]
+    for name, tags in sequences.items():
+        for own, tag in zip(sets, tags, strict=True):
+            if own is not None and tag != OUTSIDE:
+                own.append(f"?-{name}" if tag is None else tag)
+    return sets
+
+
+def spans_of_tags(units: np.ndarray, tags: Sequence[Any]) -> list[tuple[int, int, str]]:
+    """Begin, end and type of each entity in characters; the inverse of ``tags_of_spans``.
+
+    Args:
+        tags: of O, B and I, or lists of such where entities of different types may overlap.
+    """
+    if any(not isinstance(tag, str) for tag in tags):
+        sequences = by_type([[] if tag == OUTSIDE else tag for tag in tags]).values()
+        spans = (spans_of_tags(units, [tag or OUTSIDE for tag in own]) for own in sequences)
+        return sorted(span for of_type in spans for span in of_type)
     types = sorted({tag[2:] for tag in tags if tag != OUTSIDE})
     index = {name: 2 * number + 1 for number, name in enumerate(types)}
     numbers = [0 if tag == OUTSIDE else index[tag[2:]] + (tag[0] == "I") for tag in tags]

@@ -10,7 +10,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tutti.tasks.layouts.tags import are_tags, in_scheme, misplaced, plain_tags, scheme_of, spans_of_tags, tags_of_spans
+from tutti.tasks.layouts.tags import (
+    are_tags,
+    by_type,
+    in_scheme,
+    misplaced,
+    plain_tags,
+    scheme_of,
+    sets_of,
+    spans_of_tags,
+    tags_of_spans,
+)
 from tutti.tasks.units import joined, spans_of
 
 _SHOWN = 60  # characters of a value in a message
@@ -35,13 +45,14 @@ class Read:
 
     Attributes:
         text: its units in the way of ``tutti.tasks.units``.
-        tags: of O, B and I; None where the row is to be predicted, and for a tag that is not known.
+        tags: of O, B and I, or where entities may overlap lists of these; None where the row is to be predicted, and
+            for a tag that is not known.
         odd: how often what notices tell occurred.
         answers: of labels that are pieces of the text, all of them, each of which is right.
     """
 
     text: str
-    tags: list[str | None] | None = None
+    tags: list[Any] | None = None
     odd: Counter[str] = field(default_factory=Counter)
     answers: tuple[str, ...] | None = None
 
@@ -54,12 +65,14 @@ def read_row(
     labelled: bool,
     names: Sequence[str] | None = None,
     marks: bool = True,
+    overlapping: bool = False,
 ) -> Read:
     """The row of a cell with a text or a list of words, and one with its labels.
 
     Args:
         names: of tags that are written as numbers.
         marks: whether tags mark spans; otherwise they are read as they are.
+        overlapping: whether entities of different types may overlap.
 
     Raises:
         Unfit: where it cannot be read.
@@ -70,10 +83,11 @@ def read_row(
     units, labels = spans_of(text, unit), _decoded(label_cell)
     if isinstance(labels, str) and (unit != "piece" or not marks or are_tags(labels.split())):
         labels = labels.split()
+    if overlapping and (sets := tag_sets(labels, names)) is not None:
+        _check_count(sets, units, unit)
+        return Read(text, *_plain_sets(sets))
     if form_of(labels) == "tags":
-        if len(labels) != len(units):
-            what = {"word": "word", "character": "character", "piece": "word or sign"}[unit]
-            raise Unfit(f"have a tag for each {what}", f"{len(labels)} tags for {len(units)}", "correct the row")
+        _check_count(labels, units, unit)
         tags = [_named(tag, names) for tag in labels]
         if not marks:
             return Read(text, tags)
@@ -85,6 +99,8 @@ def read_row(
         )
     spans = _spans(labels, text)
     try:
+        if overlapping:
+            return Read(text, *_marked_sets(units, spans, len(text)))
         marked, odd = tags_of_spans(units, spans, len(text))
     except ValueError as error:
         rule = "have spans within the text, the end after the start"
@@ -93,6 +109,49 @@ def read_row(
     if form_of(labels) in ("answer", "answers"):
         answers = (labels,) if isinstance(labels, str) else tuple(labels["text"])
     return Read(text, [*marked], Counter(odd), answers)
+
+
+def _check_count(labels: Sequence[Any], units: np.ndarray, unit: str) -> None:
+    if len(labels) != len(units):
+        what = {"word": "word", "character": "character", "piece": "word or sign"}[unit]
+        raise Unfit(f"have a tag for each {what}", f"{len(labels)} tags for {len(units)}", "correct the row")
+
+
+def tag_sets(labels: Any, names: Sequence[str] | None = None) -> list[list[str] | None] | None:
+    """The tags of each unit, of a list of tags, with ``|`` between several, or of lists of such; None for spans."""
+    if not labels or not isinstance(labels, list | tuple):
+        return None
+    sets: list[list[str] | None] = []
+    for one in labels:
+        if isinstance(one, list | tuple) and all(isinstance(tag, str) for tag in one):
+            sets.append(list(one))
+        elif one is None or isinstance(one, str | int):
+            named = _named(one, names)
+            sets.append(None if named is None else named.split("|"))
+        else:
+            return None
+    return sets
+
+
+def _plain_sets(sets: list[list[str] | None]) -> tuple[list[Any], Counter[str]]:
+    """The tags of each unit as O, B and I of each type, and what notices tell."""
+    sequences, odd = by_type(sets), 0
+    for name, tags in sequences.items():
+        sequences[name] = plain_tags(tags)
+        odd += misplaced(tags, sequences[name])
+    return sets_of(sequences, sets), Counter({"misplaced": odd})
+
+
+def _marked_sets(
+    units: np.ndarray, spans: Sequence[tuple[int, int, str]], length: int
+) -> tuple[list[Any], Counter[str]]:
+    """As ``tags_of_spans``, of each type by itself."""
+    sequences: dict[str, Sequence[str | None]] = {}
+    odd: Counter[str] = Counter()
+    for name in sorted({name for *_, name in spans}):
+        sequences[name], more = tags_of_spans(units, [span for span in spans if span[2] == name], length)
+        odd.update(more)
+    return sets_of(sequences, [""] * len(units)), odd
 
 
 def _text(cell: Any, unit: str) -> str:
@@ -217,10 +276,15 @@ class Style:
     marks: bool = True
 
     @classmethod
-    def of(cls, rows: Sequence[Any], names: Sequence[str] | None = None) -> Style:
+    def of(cls, rows: Sequence[Any], names: Sequence[str] | None = None, *, overlapping: bool = False) -> Style:
         """The style of label cells, of which some may be empty."""
         decoded = [_decoded(row) for row in rows]
         filled = [row for row in decoded if row]
+        if overlapping:
+            several = (row.split() if isinstance(row, str) and are_tags(row.split()) else row for row in filled)
+            sets = [tag_sets(row, names) for row in several]
+            if None not in sets:
+                filled = [[tag for own in row or () for tag in own or ()] for row in sets]
         form = form_of(filled[0]) if filled else "tags"
         if form == "answer" and all(are_tags(row.split()) for row in filled):
             form = "tags"
@@ -235,10 +299,16 @@ class Style:
         keys = [next((key for key in of_part if key in one), of_part[0]) for of_part in (_STARTS, _ENDS, _TYPES)]
         return cls(form=form, keys=(keys[0], keys[1], keys[2]), listed=isinstance(one.get(keys[2]), list))
 
-    def written(self, text: str, unit: str, tags: Sequence[str]) -> Any:
-        """A row's labels, from tags of O, B and I, or from tags that mark no spans."""
+    def written(self, text: str, unit: str, tags: Sequence[Any]) -> Any:
+        """A row's labels, from tags of O, B and I, or lists of such, or from tags that mark no spans."""
         if not self.marks:
             return list(tags)
+        if self.form == "tags" and any(not isinstance(tag, str) for tag in tags):
+            sequences = by_type(tags)
+            written = {
+                name: in_scheme([tag or "O" for tag in own], self.scheme, types=True) for name, own in sequences.items()
+            }
+            return ["|".join(own or ()) or "O" for own in sets_of(written, tags)]
         if self.form == "tags":
             return in_scheme(tags, self.scheme, types=self.typed)
         units: np.ndarray = spans_of(text, unit)

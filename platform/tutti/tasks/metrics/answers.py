@@ -7,6 +7,8 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -38,7 +40,22 @@ def _f1(given: str, right: str) -> float:
     return 2 * shared / (len(found) + len(true))
 
 
-def squad_scores(given: Sequence[str], right: Sequence[Sequence[str]]) -> tuple[float, float]:
+def squad_f1(right: np.ndarray, given: np.ndarray, *, outputs: int) -> float:
+    """The mean F1 of answers.
+
+    Args:
+        right: ``(rows,)`` of sequences, as of ``answer_scores``.
+        given: ``(rows,)`` of str.
+    """
+    return squad_scores(given, right)[1]
+
+
+def squad_exact_match(right: np.ndarray, given: np.ndarray, *, outputs: int) -> float:
+    """The share of answers that match exactly; arguments as of ``squad_f1``."""
+    return squad_scores(given, right)[0]
+
+
+def squad_scores(given: Sequence[str] | np.ndarray, right: Sequence[Sequence[str]] | np.ndarray) -> tuple[float, float]:
     """The means of ``answer_scores`` over questions, from 0 to 1."""
     scores = [answer_scores(one, golds) for one, golds in zip(given, right, strict=True)]
     exact, f1 = (sum(each) / max(len(scores), 1) for each in zip(*scores, strict=True))

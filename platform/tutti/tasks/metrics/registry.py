@@ -12,7 +12,7 @@ import numpy as np
 
 from tutti.config.metric_facts import FACTS, Facts, classes_fault, kind_fault
 from tutti.errors import ConfigError
-from tutti.tasks.metrics import decisions, pairs, probabilities, tags, texts, values
+from tutti.tasks.metrics import answers, decisions, pairs, probabilities, tags, texts, values
 
 
 class Function(Protocol):
@@ -57,7 +57,7 @@ class Metric(Facts):
 
 def _with_function(facts: Facts) -> Metric:
     modules = {"decisions": decisions, "probabilities": probabilities, "values": values, "texts": texts}
-    of_kind = {"tokens": tags, "tags": tags, "preference": pairs}
+    of_kind = {"tokens": tags, "tags": tags, "preference": pairs, "span": answers}
     module = of_kind.get(facts.kinds[0], modules["texts" if facts.needs == "likelihood" else facts.needs])
     function = getattr(module, facts.function or facts.name)
     compute = partial(values.mean_over_columns, column=function) if module is values else function
@@ -83,6 +83,7 @@ _LOGGED: Mapping[str, tuple[str, ...]] = {
     "preference": ("pairwise_accuracy",),
     "text": ("perplexity",),
     "tokens": ("entity_f1", "tag_accuracy"),
+    "overlapping": ("entity_f1", "entity_macro_f1"),
     "span": ("token_row_f1", "entity_exact_match"),
     "tags": ("tag_accuracy", "tag_macro_f1"),
 }

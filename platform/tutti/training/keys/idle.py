@@ -75,6 +75,7 @@ _NEEDS: Mapping[str, tuple[Need, ...]] = {
     ),
     **{key: (("torch_compile", lambda got: got is not False, "with torch_compile: false"),) for key in COMPILERS},
 }
+_TAGGED = {"tokens", "overlapping", "span", "tags"}
 _OFF = (None, 0, False, "softmax", "proportional", "fixed", "uncertainty")  # values that switch nothing on
 
 
@@ -151,11 +152,11 @@ def _idle_on_tasks(study: StudyConfig, key: str) -> str | None:
     learnt_as_number = {"ordered"} if study.training.get("ordered_head") == "regression" else set()
     if key == "ordered_head" and "ordered" not in kinds:
         return "without a task of ordered classes"
-    if key in ("tag_head", "word_pooling") and "tokens" not in kinds:
+    if key in ("tag_head", "word_pooling") and not kinds & _TAGGED:
         return "without a task of the layout tokens"
     if key == "pair_loss" and "preference" not in kinds:
         return "without a task of pairs of which one text is better"
-    if key == "pooling" and kinds == {"tokens"}:
+    if key == "pooling" and kinds <= _TAGGED:
         return "in a study of tags alone, whose words are pooled by word_pooling"
     if key in ("class_weights", "focal_gamma", "label_smoothing_factor") and kinds <= {"value", "values"}:
         return "without a task of classes or labels"

@@ -92,7 +92,7 @@ class Evaluation:
             assert labels is not None
             if (
                 task.kind.tuned_alone
-                and (decision := Scorer.of(task).alone(labels, self.outputs[task.name])) is not None
+                and (decision := Scorer.of(task.as_voted).alone(labels, self.outputs[task.name])) is not None
             ):
                 decisions[task.name] = decision.tolist()
         return decisions

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tutti.config.metric_facts import OF_WORDS
 from tutti.data.encode import EncodedPart
-from tutti.tasks.metrics import METRICS, metrics_to_log
+from tutti.tasks.layouts.tags import piece_of
+from tutti.tasks.metrics import METRICS, Metric, metrics_to_log
 from tutti.tasks.objective import study_score
 from tutti.tasks.scorer import Scorer, metric_of
 from tutti.tasks.task import Task
@@ -100,9 +102,27 @@ def measure(task: Task, part: EncodedPart, outputs: np.ndarray) -> tuple[float, 
     labels = part.labels
     assert labels is not None
     values = {f"{task.name}/loss": task.kind.loss(outputs, labels)}
-    for name in sorted({*metrics_to_log(task.kind_name), *task.report} - {task.metric}):
-        metric = METRICS[name]
-        values[f"{task.name}/{name}"] = metric.raw(Scorer.of(task, metric).score(labels, outputs))
-    metric = metric_of(task)
-    score = Scorer.of(task, metric).score(labels, outputs)
-    return score, {**values, f"{task.name}/{task.metric}": metric.raw(score)}
+    score = float("nan")
+    for name in [*sorted({*metrics_to_log(task.kind_name), *task.report} - {task.metric}), task.metric]:
+        metric = METRICS[name] if name != task.metric else metric_of(task)
+        scores = _score_of_pieces if metric in map(METRICS.get, OF_WORDS) else _score_of_rows
+        score = scores(task, metric, part, outputs)
+        values[f"{task.name}/{name}"] = metric.raw(score)
+    return score, values
+
+
+def _score_of_rows(task: Task, metric: Metric, part: EncodedPart, outputs: np.ndarray) -> float:
+    assert part.labels is not None
+    return Scorer.of(task, metric).score(part.labels, outputs)
+
+
+def _score_of_pieces(task: Task, metric: Metric, part: EncodedPart, outputs: np.ndarray) -> float:
+    """Of pieces of the rows' texts, at the decisions that are best for a metric of words like it."""
+    assert part.labels is not None
+    assert part.answers is not None
+    decision = Scorer.of(task, METRICS[OF_WORDS[metric.name]]).alone(part.labels, outputs)
+    given, right = (np.empty(len(outputs), dtype=object) for _ in range(2))
+    cells = task.kind.cells(task.kind.decide(outputs, decision), task.names)
+    for row, ((text, answers), cell) in enumerate(zip(part.answers, cells, strict=True)):
+        given[row], right[row] = piece_of(text, task.unit, cell), answers
+    return metric.score(right, given, outputs=task.outputs)

@@ -86,6 +86,7 @@ def _first_model(
         ordered=options.ordered_head,
         tags=options.tag_head,
         pairs=options.pair_loss,
+        choices="letters" if options.head == "verbalizer" else "inputs",
         word_pooling=options.word_pooling or ("last" if is_decoder(encoder.config) else "first"),
     )
     with machine_faults(ValueError):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from tutti.training.pretraining.batches import ALL, Share, TokenBatch
 from tutti.training.pretraining.language_model import SelectedLogits, check_has_token, load_language_model
-from tutti.training.pretraining.masked import select_tokens, token_outcome
-from tutti.training.pretraining.objective import Inputs, Outcome, model_inputs
+from tutti.training.pretraining.masked import Guessing, select_tokens
+from tutti.training.pretraining.objective import Inputs, model_inputs
 
 
-class Causal:
+class Causal(Guessing):
     """Rows that end before the longest one without an end of text get one.
 
     Args:
@@ -41,17 +39,6 @@ class Causal:
         labels = batch.ids.flatten().roll(-1)[selected]
         drawn = {"selected": selected, "labels": labels, "count": chosen.sum(), "total": total}
         return model_inputs(batch, types=False) | drawn
-
-    def outcome(self, inputs: Inputs) -> Outcome:
-        selected, labels, count, total = (inputs.pop(name) for name in ("selected", "labels", "count", "total"))
-        return token_outcome(self._logits(inputs, selected), labels, count, total)
-
-    def loss(self, means: Mapping[str, float]) -> float:
-        return means["loss"]
-
-    def save(self, folder: Path, tokenizer: Any) -> None:
-        self.module.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
 
     def _ended(self, batch: TokenBatch) -> TokenBatch:
         lengths = batch.is_token.sum(1)

@@ -20,7 +20,25 @@ MASK_SHARE = 0.15
 MASKED, RANDOM = 0.8, 0.1  # of the tokens to be guessed, those replaced by the mask, and by random tokens
 
 
-class Masked:
+class Guessing:
+    """Of tokens that are guessed: what a batch gives, from ``selected``, ``labels``, ``count`` and ``total``."""
+
+    module: Any
+    _logits: SelectedLogits
+
+    def outcome(self, inputs: Inputs) -> Outcome:
+        selected, labels, count, total = (inputs.pop(name) for name in ("selected", "labels", "count", "total"))
+        return token_outcome(self._logits(inputs, selected), labels, count, total)
+
+    def loss(self, means: Mapping[str, float]) -> float:
+        return means["loss"]
+
+    def save(self, folder: Path, tokenizer: Any) -> None:
+        self.module.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+class Masked(Guessing):
     """Masks are drawn anew for each step. Logits are computed of tokens to be guessed alone.
 
     Raises:
@@ -52,17 +70,6 @@ class Masked:
         selected = select_tokens(chosen)
         places = {"selected": selected, "labels": batch.ids.flatten()[selected], "count": chosen.sum(), "total": total}
         return model_inputs(batch, types=self._types) | {"input_ids": ids} | places
-
-    def outcome(self, inputs: Inputs) -> Outcome:
-        selected, labels, count, total = (inputs.pop(name) for name in ("selected", "labels", "count", "total"))
-        return token_outcome(self._logits(inputs, selected), labels, count, total)
-
-    def loss(self, means: Mapping[str, float]) -> float:
-        return means["loss"]
-
-    def save(self, folder: Path, tokenizer: Any) -> None:
-        self.module.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
 
 
 MULTIPLE = 64  # the number of tokens with logits is rounded up to a multiple of this
