@@ -16,8 +16,8 @@ def test_a_study_on_object_storage_goes_on_and_is_read_from_machines_without_any
     database, store = postgres.new_database(), postgres.new_database()
     study = make_study(
         tmp_path,
-        training__num_train_epochs=6,
-        search={"trials": 3, "scheduler": "none"},
+        training__num_train_epochs=3,
+        search={"trials": 2, "scheduler": "none"},
         resources__concurrent_trials=1,
         storage={"path": s3.address, "database": database},
         tracking={"uri": store},
@@ -29,18 +29,18 @@ def test_a_study_on_object_storage_goes_on_and_is_read_from_machines_without_any
         return {"TUTTI_CACHE": str(tmp_path / name), **secrets}
 
     first = tutti_command("tune", study.file, env=machine("first"))
-    first.wait_for(lambda: "t0001" in first.output, what="a second trial")
+    first.wait_for(lambda: "t0001" in first.output, what="a second trial", seconds=900)
     interrupt(first)
     assert first.wait() == 130, first.output
 
     output = tutti("tune", study.file, "--resume", env=machine("second"))
-    assert "3 of 3 trials done" in output
+    assert "2 of 2 trials done" in output
     assert f"ensemble {address}" in output
 
     third = machine("third")
     listed = json.loads(tutti("trials", address, "--json", env=third))
-    assert [trial["state"] for trial in listed] == ["finished"] * 3
-    assert all(sorted(map(int, trial["scores_by_epoch"])) == [1, 2, 3, 4, 5, 6] for trial in listed)
+    assert [trial["state"] for trial in listed] == ["finished"] * 2
+    assert all(sorted(map(int, trial["scores_by_epoch"])) == [1, 2, 3] for trial in listed)
     told = tutti("ensemble", address, env=third)
     assert "wrote " in told
     copy = tmp_path / "third" / address.replace("://", "/")
