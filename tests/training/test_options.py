@@ -44,7 +44,7 @@ def test_our_defaults_and_fixed_values_are_fields_of_training_arguments() -> Non
         ("neftune_noise_alpha", -3.0, "be at least 0"),
         ("logging_steps", 0, "be above 0"),
         ("bf16", "yes", "be true or false"),
-        ("pooling", "max", "be 'attention', 'cls', 'last', 'mean', 'pair' or 'bi_encoder'"),
+        ("pooling", "max", "be 'attention', 'cls', 'pooler', 'last', 'mean', 'pair' or 'bi_encoder'"),
         ("ema_decay", 1.0, "be below 1"),
         ("lr_scheduler_type", "cosin", "be one of linear, cosine"),
         ("adversarial", "pgd", "be 'fgm' or 'awp'"),
