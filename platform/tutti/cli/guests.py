@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from tutti.cli.options import Study, local
+from tutti.config.yaml_file import parse_yaml
 from tutti.errors import Fault, StudyError
 from tutti.workflows.console import console
 from tutti.workflows.shown import show_guest
@@ -87,10 +87,7 @@ def generate(
 def _values(setting: str) -> tuple[str, list[Any]]:
     """A setting's name and its values, each read as YAML has it."""
     name, equals, listed = setting.partition("=")
-    try:
-        values = yaml.safe_load(f"[{listed}]") if equals else []
-    except yaml.YAMLError:
-        values = []
+    values = parse_yaml(f"[{listed}]", what="--set") if equals else []
     if not name or not values:
         raise StudyError(Fault("--set", "name a setting and its values", repr(setting), "write it like num_beams=1,4"))
     return name, values
