@@ -97,6 +97,8 @@ def choose(
     for one, other in combinations(submissions, 2):
         gains = [one.judged[task].over(other.judged[task]) for task in one.judged]
         difference = Estimate.mean(gains, overlap, weights)
+        if all(one.judged[task] is other.judged[task] for task in one.judged):  # of one recipe: nothing differs
+            difference = Estimate(0.0, 0.0)
         rows = validation_rows + (public_rows if None not in (one.public, other.public) else 0)
         error = difference.error * sqrt(validation_rows / rows + validation_rows / max(private_rows, 1))
         first, second = sorted((one, other), key=lambda each: -expected[each.name])
