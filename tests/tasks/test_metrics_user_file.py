@@ -31,7 +31,7 @@ def score(metric: Metric) -> float:
 def test_a_function_in_a_file_is_a_metric(tmp_path: Path) -> None:
     metric = own(tmp_path, GOOD)
     assert (metric.name, metric.needs) == ("share", "probabilities")
-    assert metric.kinds == ("classes", "ordered", "labels", "choice", "tokens", "span", "tags")
+    assert metric.kinds == ("classes", "ordered", "labels", "choice", "tokens", "overlapping", "span", "tags")
     assert score(metric) == pytest.approx(2 / 3)
 
 
