@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -14,13 +16,17 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.generation import GenerationMode
 from transformers.utils import logging
 
-from tutti.data.encode import EncodedPart
+from tutti.data.encode import EncodedPart, load_parts, load_tokenizer
+from tutti.data.prepared import Prepared, is_predicted
 from tutti.data.prompts import SOURCE
 from tutti.errors import ConfigError, Fault, first_line, nearest
 from tutti.modeling.adapters import merged
+from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.language_head import LanguageHead, causal_model
 from tutti.modeling.model import MultiTaskModel
 from tutti.tasks.kinds.text import texts_array
+from tutti.tasks.task import Task
+from tutti.training.machine.precision import autocast, fastest, ruled_out
 from tutti.training.machine.ranks import gathered
 
 _ROWS = 64  # of a batch at most; their keys and values are kept for each token written
@@ -226,3 +232,40 @@ def _quietly() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(verbosity)
+
+
+def texts_under(
+    checkpoint: Path,
+    task: Task,
+    tried: Sequence[Mapping[str, Any]],
+    *,
+    prepared: Prepared,
+    cache: Path,
+    training: Mapping[str, Any],
+) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
+    """What a checkpoint writes under each settings of generation in turn, on a GPU where there is one.
+
+    Args:
+        cache: of encoded texts.
+        training: of the study file, whose precision is not used where it has ruled it out.
+
+    Yields:
+        By part of the rows that are predicted ``(rows,)`` texts and ``(rows,)`` float32 log-probabilities.
+    """
+    assert task.generation is not None
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model, metadata = load_checkpoint(checkpoint, device=device)
+    model.to(device)
+    parts = load_parts(prepared, tokenizer=str(checkpoint), limit=metadata.limit, cache=cache)[task.name]
+    tokenizer = load_tokenizer(str(checkpoint))
+    precision = fastest(device, model_type=model.config.model_type, training=ruled_out(training))
+    for settings in tried:
+        model.tasks[task.name] = replace(task, generation=replace(task.generation, settings=settings))
+        texts, scores = {}, {}
+        for name, part in parts.items():
+            if is_predicted(name):
+                with autocast(device, precision):
+                    texts[name], scores[name] = generate(
+                        model, part, task=task.name, tokenizer=tokenizer, device=device
+                    )
+        yield texts, scores

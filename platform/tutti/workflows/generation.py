@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +38,8 @@ def generate(
     Example:
         >>> study.generate({"num_beams": [1, 4], "max_new_tokens": [64]})
     """
-    import torch
-
-    from tutti.data.encode import load_parts, load_tokenizer
-    from tutti.data.prepared import is_predicted
-    from tutti.modeling.checkpoint import load_checkpoint
     from tutti.orchestration.after.weights import weights_of
-    from tutti.training.generate import generate as written
-    from tutti.training.generate import generation_config
-    from tutti.training.machine.precision import autocast, fastest, ruled_out
+    from tutti.training.generate import generation_config, texts_under
     from tutti.workflows.predict import task_named
 
     study = study.stored
@@ -64,22 +56,12 @@ def generate(
         generation_config(each)
     ranked = sorted(study.bank.records(), key=lambda record: record.score, reverse=True)
     keys = list(trials) or [record.key for record in ranked if record.source is None][:1]
-    device, found = torch.device("cuda" if torch.cuda.is_available() else "cpu"), []
+    found = []
     for key, (folder,) in weights_of(study.folder, keys, folds=None, tasks=[own]).items():
-        model, metadata = load_checkpoint(folder, device=device)
-        model.to(device)
-        parts = load_parts(study.prepared, tokenizer=str(folder), limit=metadata.limit, cache=study.folder.encoded)
-        tokenizer = load_tokenizer(str(folder))
-        precision = fastest(device, model_type=model.config.model_type, training=ruled_out(config.training))
-        for chosen, each in zip(combinations, tried, strict=True):
-            model.tasks[own.name] = replace(own, generation=replace(own.generation, settings=each))
-            outputs, scores = {}, {}
-            for name, part in parts[own.name].items():
-                if is_predicted(name):
-                    with autocast(device, precision):
-                        outputs[name], scores[name] = written(
-                            model, part, task=own.name, tokenizer=tokenizer, device=device
-                        )
+        written = texts_under(
+            folder, own, tried, prepared=study.prepared, cache=study.folder.encoded, training=config.training
+        )
+        for chosen, (outputs, scores) in zip(combinations, written, strict=True):
             said = ", ".join(f"{name} {value}" for name, value in chosen.items())
             guest = f"{key}-{re.sub(r'[^A-Za-z0-9._]+', '-', said)}".rstrip("-")[:80]
             source = f"{key} with {said}"
