@@ -354,7 +354,7 @@ def _find(path: Path) -> tuple[_Mirror, str] | None:
 
 def _marked(folder: Path) -> str | None:
     """The address in the mark of a folder of working copies; None without a mark."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # such as a path with a null byte
         return (folder / _MARK).read_text(encoding="utf-8").strip() or None
     return None
 

@@ -28,7 +28,7 @@ NAMES = (
     *("../outside", "../../outside", "../../../etc/passwd", "..\\outside", "..%2foutside", "%2e%2e/outside"),
     *("../", "./", "..\0/outside", "%252e%252e%252foutside", "..%c0%af..%c0%afoutside", "....//outside"),
     *("．．／outside", "․․/outside", "/outside", "//outside", "~/outside", "a/../outside", "file:///etc/passwd"),
-    *("s3://b/outside", "C:\\", "\\\\host\\a", "", ".", "..", "...", "~root", "-rf", "--help", " a", "a\n"),
+    *("http://b/outside", "C:\\", "\\\\host\\a", "", ".", "..", "...", "~root", "-rf", "--help", " a", "a\n"),
     *("a\0b", ".encoded", "a" * 81, "a" * 5000, "$HOME", "`id`", "mоods", "moo\u202eds", "\udcff"),
 )
 """One of each way to name a file elsewhere, or to look like another name."""

@@ -29,6 +29,7 @@ NAMES = {
     "preference": ("better", "worse"),
     "text": (),
     "tokens": ("O", "B-a", "I-a"),
+    "overlapping": ("O", "B-a", "I-a"),  # of one type, as many units as words
     "span": ("O", "B-a", "I-a"),
     "tags": ("DET", "NOUN", "VERB"),
 }
@@ -140,7 +141,7 @@ def test_rows_can_be_dealt_by_strata(kind):
     assert indicators.shape[0] == 40
     assert set(np.unique(indicators)) <= {0, 1}
     counted = own.counted_strata(labels)
-    assert (counted is None) == (kind in (*NUMBERS, "text", "tokens", "span", "tags"))
+    assert (counted is None) == (kind in (*NUMBERS, "text", "tokens", "overlapping", "span", "tags"))
 
 
 # What files have
