@@ -245,6 +245,7 @@ def find_study(study: str, *, beside: Path | None = None) -> StudyFolder:
         StudyError: where there is no such study, or the name is a link out of the folder of studies.
         StorageError: if the object storage cannot be reached.
     """
+    given = name = study
     if is_address(study):
         address, _, name = study.rstrip("/").rpartition("/")
         if not is_address(address):
@@ -268,8 +269,8 @@ def find_study(study: str, *, beside: Path | None = None) -> StudyFolder:
     listed = ", ".join(known) if known else "none"
     rule = f"be the folder of a study, or the name of one in {address_of(parent) or parent}"
     got = f"an unknown name (studies there: {listed})"
-    remedy = nearest(study, known, otherwise="run `tutti tune STUDY.yaml` first, or name the study's folder")
-    raise StudyError(Fault(f"the study {study!r}", rule, got, remedy))
+    remedy = nearest(name, known, otherwise="run `tutti tune STUDY.yaml` first, or name the study's folder")
+    raise StudyError(Fault(f"the study {given!r}", rule, got, remedy))
 
 
 def check_inside(folder: StudyFolder) -> None:
