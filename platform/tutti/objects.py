@@ -84,12 +84,8 @@ class Objects:
         """Writes an object to a file and returns its SHA-256; raises Gone where it is none."""
 
         def download(system: fs.FileSystem, base: str) -> str:
-            digest = hashlib.sha256()
             with system.open_input_stream(f"{base}/{name}") as stream, target.open("wb") as file:
-                for chunk in iter(partial(stream.read, _CHUNK), b""):
-                    digest.update(chunk)
-                    file.write(chunk)
-            return digest.hexdigest()
+                return _copied(stream, file, size=_CHUNK)
 
         return self._steadily("be readable", name, download)
 
@@ -97,12 +93,8 @@ class Objects:
         """Writes a file to an object, which is there once all of it is, and returns its SHA-256."""
 
         def upload(system: fs.FileSystem, base: str) -> str:
-            digest = hashlib.sha256()
             with source.open("rb") as file, system.open_output_stream(f"{base}/{name}") as stream:
-                for chunk in iter(partial(file.read, 2**20), b""):
-                    digest.update(chunk)
-                    stream.write(chunk)
-            return digest.hexdigest()
+                return _copied(file, stream, size=2**20)
 
         return self._steadily("be written", name, upload)
 
@@ -145,6 +137,15 @@ class Objects:
                 return result
             time.sleep(delay)
             delay = min(2 * delay, 5.0)
+
+
+def _copied(source: Any, target: Any, *, size: int) -> str:
+    """Copies one open file to another, ``size`` bytes at a time, and returns the SHA-256 of what it copied."""
+    digest = hashlib.sha256()
+    for chunk in iter(partial(source.read, size), b""):
+        digest.update(chunk)
+        target.write(chunk)
+    return digest.hexdigest()
 
 
 def _opened(address: str) -> tuple[fs.FileSystem, str]:
