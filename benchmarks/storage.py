@@ -34,6 +34,7 @@ from studies import sst2
 from tutti import mirror
 from tutti.config.folder import StudyFolder
 from tutti.config.study import StudyConfig
+from tutti.copies import working_copies
 from tutti.objects import Objects
 from tutti.orchestration.before.rows import prepare_rows
 from tutti.orchestration.worker.build import fine_tune_once
@@ -109,7 +110,7 @@ def main() -> None:
                 "training": {"num_train_epochs": epochs, "max_length": 64, "head_dropout": 0.0},
             }
         )
-        places = {"disk": folder / "studies", "objects": mirror.working_copies(address)}
+        places = {"disk": folder / "studies", "objects": working_copies(address)}
         trial_seconds(study.model_copy(update={"study": "first"}), StudyFolder(places["disk"] / "first"))  # encodes
         for repeat in range(repeats):
             for name in [*places][:: 1 if repeat % 2 else -1]:

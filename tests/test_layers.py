@@ -10,7 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "platform" / "tutti"
 FLOORS = {
-    "errors": 0, "records": 0, "files": 0, "objects": 0, "stored": 0, "mirror": 0, "headless": 0, "launchers": 0,
+    "errors": 0, "records": 0, "files": 0, "objects": 0, "stored": 0, "copies": 0, "mirror": 0,
+    "headless": 0, "launchers": 0,
     "config": 1,
     "tasks": 2,
     "data": 3, "modeling": 3, "tracking": 3, "bank": 3, "search": 3, "ensembling": 3,

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tutti import mirror, objects
+from tutti.copies import address_of, use, working_copies
 from tutti.errors import StorageError
 from tutti.files import whole_folder, write_whole
 from tutti.objects import Objects, is_address
@@ -25,7 +26,7 @@ def machine(s3, monkeypatch, tmp_path):
 
     def folder(name: str) -> Path:
         monkeypatch.setenv("TUTTI_CACHE", str(tmp_path / name))
-        return mirror.working_copies(s3.address) / "topics"
+        return working_copies(s3.address) / "topics"
 
     return folder
 
@@ -262,7 +263,7 @@ def test_saves_after_one_that_failed_are_stored(machine, s3, monkeypatch):
 
 def test_a_bucket_that_does_not_exist_is_told_at_once(monkeypatch, s3, tmp_path):
     monkeypatch.setenv("TUTTI_CACHE", str(tmp_path))
-    folder = mirror.working_copies("s3://none/studies") / "topics"
+    folder = working_copies("s3://none/studies") / "topics"
     with pytest.raises(StorageError, match=r"s3://none/studies/topics/.* must be written; got .*bucket does not exist"):
         mirror.check(folder)
 
@@ -285,7 +286,7 @@ def test_paths_of_no_working_copy_are_left_alone(tmp_path):
     mirror.push(tmp_path / "s")
     mirror.drop(tmp_path / "s" / "bank")
     assert mirror.sizes(tmp_path / "s" / "data") == {}
-    assert mirror.address_of(tmp_path / "s") is None
+    assert address_of(tmp_path / "s") is None
 
 
 @pytest.mark.parametrize(
@@ -303,3 +304,35 @@ def test_paths_of_no_working_copy_are_left_alone(tmp_path):
 )
 def test_addresses_of_object_storage_are_told_from_paths(text, good):
     assert is_address(text) is good
+
+
+def test_beyond_the_limit_copies_of_studies_that_no_process_uses_lose_what_is_stored(machine, monkeypatch):
+    folder = machine("here")
+    others = [folder.with_name(name) for name in ("oldest", "in_use", "newest")]
+    for other in others:
+        _save(other / "data", prepared="x" * 10_000)
+        mirror.push(other)
+        write_whole(other / "tracking.jsonl", "what MLflow has not received")
+        _save(other / "bank" / "t0000", scores="changed here, and not stored")
+    mirror._in_use.clear()  # as if the processes that stored them had ended
+    monkeypatch.setattr(mirror, "_mirrors", {})
+    for age, other in enumerate(others):
+        os.utime(other.with_name(f".in-use-{other.name}"), (age, age))
+    held = use(others[1])
+    os.utime(held.fileno(), (1, 1))
+
+    monkeypatch.setenv("TUTTI_CACHE_GIGABYTES", "3e-5")
+    mirror.pull(folder)
+    assert [(other / "data").exists() for other in others] == [False, True, True]
+    assert (others[0] / "tracking.jsonl").exists()
+    assert (others[0] / "bank" / "t0000" / "scores").exists()
+    mirror.pull(others[0])
+    assert (others[0] / "data" / "prepared").read_text() == "x" * 10_000
+
+
+@pytest.mark.parametrize("limit", ["no", "0", "nan"])
+def test_a_limit_that_is_no_number_of_gigabytes_is_refused(machine, monkeypatch, limit):
+    monkeypatch.setenv("TUTTI_CACHE_GIGABYTES", limit)
+    monkeypatch.setattr(mirror, "_mirrors", {})
+    with pytest.raises(StorageError, match=r"TUTTI_CACHE_GIGABYTES must be a number of gigabytes greater than 0"):
+        mirror.pull(machine("here"))

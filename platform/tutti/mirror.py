@@ -17,16 +17,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from filelock import FileLock
 
+from tutti.copies import address_of, origin_of, trim, use
 from tutti.errors import Fault, StorageError
 from tutti.files import is_stray, storage_faults, whole_file, whole_folder, write_whole
 from tutti.objects import Gone, Objects
 from tutti.stored import ROOT, WHOLE, Files, StoredFile, StoredParts, concerns, next_version
 
-_MARK = ".address"  # in a folder of working copies: the address of the studies
 _KNOWN = ".mirror"  # in a working copy: by part, the version that it is a copy of
 _ROOT_FILES = ("owner", "study.json", "database.json", "leaderboard.json")
 _LOCAL = {"ray", "estimates"}  # folders that are not stored
@@ -44,37 +44,6 @@ class _Copy:
     version: str | None = None
     files: Files = field(default_factory=dict)
     stats: Mapping[str, _Stat] = field(default_factory=dict)
-
-
-def working_copies(address: str) -> Path:
-    """The folder on this machine for working copies of the studies below an address.
-
-    It is in ``$TUTTI_CACHE``, by default ``$XDG_CACHE_HOME/tutti`` or ``~/.cache/tutti``.
-    """
-    cache = os.environ.get("TUTTI_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "tutti").expanduser()
-    scheme, _, rest = address.rstrip("/").partition("://")
-    folder = Path(cache).absolute() / scheme / rest
-    attach(folder, address.rstrip("/"))
-    return folder
-
-
-def attach(folder: Path, address: str | None) -> None:
-    """Makes a folder one of working copies of the studies below an address; none does nothing."""
-    if address and _marked(folder) != address:
-        write_whole(folder / _MARK, f"{address}\n")
-
-
-def address_of(path: Path) -> str | None:
-    """The address that a path of a working copy, or of a folder of them, is stored at; None for any other path."""
-    for parent in (path, *path.parents):
-        if address := _marked(parent):
-            return "/".join([address, *path.relative_to(parent).parts])
-    return None
-
-
-def origin_of(path: Path) -> tuple[Path, str] | None:
-    """The folder of working copies that a path is in, and the address of the studies, as of ``attach``."""
-    return next(((parent, address) for parent in path.parents if (address := _marked(parent))), None)
 
 
 def study_names(folder: Path) -> list[str]:
@@ -201,6 +170,12 @@ class _Mirror:
             if (self._folder / part).is_dir():
                 shutil.rmtree(self._folder / part)
 
+    def release_stored(self) -> None:
+        for part in filter(ROOT.__ne__, self._parts(None)):
+            copy = self._copy(part)
+            if copy.version is not None and self._stats(part) == copy.stats:
+                self.release(part)
+
     def _fetch(self, part: str) -> None:
         """Replaces the working copy of a part by the newest stored version that is whole."""
         with self._lock(part):
@@ -273,15 +248,16 @@ class _Mirror:
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
-    def _parts(self, under: str) -> list[str]:
-        """The parts of the working copy that a path concerns."""
+    def _parts(self, under: str | None) -> list[str]:
+        """The parts of the working copy that a path concerns; all for None."""
         found = [ROOT]
         for folder in (path for path in self._folder.iterdir() if path.is_dir() and not path.is_symlink()):
             if folder.name in WHOLE:
                 found.append(folder.name)
             elif folder.name not in _LOCAL and not folder.name.startswith("."):
                 found += [f"{folder.name}/{each.name}" for each in folder.iterdir() if each.is_dir()]
-        return sorted(part for part in found if concerns(part, under) and not is_stray(part.rpartition("/")[2]))
+        found = [part for part in found if under is None or concerns(part, under)]
+        return sorted(part for part in found if not is_stray(part.rpartition("/")[2]))
 
     def _root(self, part: str) -> Path:
         return self._folder if part == ROOT else self._folder / part
@@ -339,6 +315,7 @@ class _Mirror:
 
 
 _mirrors: dict[tuple[Path, str], _Mirror] = {}
+_in_use: list[IO[bytes]] = []  # open as long as this process lives
 
 
 def _find(path: Path) -> tuple[_Mirror, str] | None:
@@ -348,15 +325,16 @@ def _find(path: Path) -> tuple[_Mirror, str] | None:
     study, *inside = path.relative_to(origin[0]).parts
     place = origin[0] / study, f"{origin[1]}/{study}"
     if place not in _mirrors:
+        _in_use.append(use(place[0]))
         _mirrors[place] = _Mirror(*place)
+        trim(_release_stored)
     return _mirrors[place], ROOT if inside and inside[0] in _ROOT_FILES else "/".join(inside)
 
 
-def _marked(folder: Path) -> str | None:
-    """The address in the mark of a folder of working copies; None without a mark."""
-    with suppress(OSError, ValueError):  # such as a path with a null byte
-        return (folder / _MARK).read_text(encoding="utf-8").strip() or None
-    return None
+def _release_stored(folder: Path) -> None:
+    """Removes from a working copy that no process uses the parts that the storage has, but the study's own files."""
+    if origin := origin_of(folder):
+        _Mirror(folder, f"{origin[1]}/{folder.name}").release_stored()
 
 
 def _link(source: Path, target: Path) -> None:

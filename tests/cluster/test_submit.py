@@ -29,8 +29,8 @@ from tutti.config.pretraining import PretrainingConfig, load_pretraining
 from tutti.config.pretraining_search import PretrainingSearch
 from tutti.config.space import SearchSpace
 from tutti.config.study import StudyConfig
+from tutti.copies import working_copies
 from tutti.errors import ClusterError, StorageError, StudyError, TrialError, UserError
-from tutti.mirror import working_copies
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 from tutti.workflows.stores import owner_of, read_study_file

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from tutti import mirror
 from tutti.bank.bank import Bank
 from tutti.config.folder import StudyFolder
+from tutti.copies import address_of
 from tutti.errors import StudyError
 from tutti.objects import Objects
 from tutti.orchestration.before.rows import prepare_rows
@@ -114,7 +115,7 @@ def test_stores_that_other_machines_cannot_see_are_refused(opened):
         stores.check_stores(study.model_copy(update={"storage": alone}), folder)
     told = [fault.what for fault in caught.value.faults]
     assert told == ["storage.database", "tracking.uri", "storage.max_gigabytes"]
-    assert f"name a PostgreSQL server where the study is in {mirror.address_of(folder.path)}" in str(caught.value)
+    assert f"name a PostgreSQL server where the study is in {address_of(folder.path)}" in str(caught.value)
 
 
 def test_a_stored_study_names_the_files_of_the_working_copy_that_it_is_read_from(opened, tmp_path):

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from tutti.cli.options import Overrides, Resume, Trials
 from tutti.config.pretraining import is_pretraining_file
+from tutti.copies import address_of
 from tutti.errors import Fault, StudyError, TrialError, check_left_out
-from tutti.mirror import address_of
 from tutti.workflows.console import console, program
 from tutti.workflows.study import Study
 from tutti.workflows.submit import Job, submit_pretraining

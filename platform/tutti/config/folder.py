@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tutti.config.address import address_fault
+from tutti.copies import address_of, working_copies
 from tutti.errors import Fault, StudyError, nearest
 from tutti.files import is_inside, is_plain, storage_faults
-from tutti.mirror import address_of, pull, study_names, working_copies
+from tutti.mirror import pull, study_names
 from tutti.objects import is_address
 
 

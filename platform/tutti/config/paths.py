@@ -15,9 +15,10 @@ from tutti.config.address import address_fault, has_place, with_variables
 from tutti.config.backbones import map_backbones
 from tutti.config.folder import StudyFolder, find_study, studies_folder
 from tutti.config.raw import section
+from tutti.copies import address_of, working_copies
 from tutti.errors import Fault, StudyError, nearest
 from tutti.files import is_plain, nearest_file
-from tutti.mirror import address_of, pull, working_copies
+from tutti.mirror import pull
 from tutti.objects import is_address
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tutti.config.folder import StudyFolder, studies_folder
-from tutti.mirror import address_of
+from tutti.copies import address_of
 from tutti.workflows.listing import wrap
 
 _COMMAND = re.compile(r"`[^`]+`\S*|\S+")

@@ -10,13 +10,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tutti import mirror
 from tutti.config.backbones import by_backbone, map_backbones
 from tutti.config.folder import StudyFolder, check_inside
 from tutti.config.load import dump_study, parse_study
 from tutti.config.objective_weights import proportional
 from tutti.config.paths import map_task_paths
 from tutti.config.study import StudyConfig
+from tutti.copies import address_of
 from tutti.errors import Fault, StudyError
 from tutti.files import hashes, sha256_of, whole_folder, write_whole
 from tutti.records import TrialState
@@ -103,7 +103,7 @@ def keep_files(study: StudyConfig, folder: StudyFolder) -> StudyConfig:
 
     These are backbones, samples of submissions, and the recipe: in folders that their content names.
     """
-    if not mirror.address_of(folder.path):
+    if not address_of(folder.path):
         return study
 
     def kept(text: str, into: Path) -> str:

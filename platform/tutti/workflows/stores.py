@@ -19,6 +19,7 @@ from tutti.config.folder import StudyFolder, studies_folder
 from tutti.config.load import load_study, parse_study
 from tutti.config.paths import DATABASES
 from tutti.config.study import StudyConfig
+from tutti.copies import address_of
 from tutti.errors import ConfigError, Fault, StudyError
 from tutti.files import storage_faults, write_whole
 
@@ -51,7 +52,7 @@ def read_study_file(
         rule, remedy = "name the folder of studies on a cluster", "set `storage.path` to a folder that every node sees"
         raise StudyError(Fault(f"{file}: storage.path", rule, "nothing", remedy))
     path = (study.storage.path or studies_folder()).absolute()
-    place = {"path": path, "address": mirror.address_of(path)}
+    place = {"path": path, "address": address_of(path)}
     study = study.model_copy(update={"storage": study.storage.model_copy(update=place)})
     return study, StudyFolder(path / study.study)
 
@@ -248,7 +249,7 @@ def check_stores(study: StudyConfig, folder: StudyFolder) -> None:
             study on object storage has a store that other machines cannot see.
     """
     uri = study.tracking.uri or ""
-    if address := mirror.address_of(folder.path):
+    if address := address_of(folder.path):
         if faults := _faults_with_objects(study, address):
             raise StudyError(*faults)
         mirror.check(folder.path)

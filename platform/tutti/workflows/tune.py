@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tutti import mirror
 from tutti.config.folder import StudyFolder
+from tutti.copies import address_of
 from tutti.errors import ClaimLostError, Fault, StorageError, StudyError, TrialError, counted
 from tutti.records import TrialRecord, TrialState, best_trial
 from tutti.tasks.predictions import Predictions
@@ -98,7 +99,7 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
     stores.check_stores(study, folder)
     mirror.pull(folder.path)
     with study_lock(folder):
-        if folder.begun and mirror.address_of(folder.path):  # the lock is one of this machine alone
+        if folder.begun and address_of(folder.path):  # the lock is one of this machine alone
             stores.load_store(study, folder, mend=True).close()  # raises where another one runs the study
         if folder.begun:
             forget_failed(opened, resume=resume)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tutti import mirror
 from tutti.config.study import Resources
+from tutti.copies import address_of, attach, origin_of
 from tutti.data.flat_rows import MAX_TOKENS
 from tutti.data.flat_rows import SHARD as SHARD
 from tutti.errors import ClusterError, Fault, TrialError, TrialMemoryError, TuttiError, first_line
@@ -60,7 +60,7 @@ def check_one_node(place: Path) -> None:
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    if (address := mirror.address_of(place)) and len(nodes) > 1:
+    if (address := address_of(place)) and len(nodes) > 1:
         rule, remedy = f"be one machine where the study is in {address}", "run the command without RAY_ADDRESS"
         raise ClusterError(Fault("the cluster", rule, f"{len(nodes)} nodes", remedy))
 
@@ -71,14 +71,14 @@ class Predictor:
     Args:
         folders: folder of each checkpoint, by its number.
         threads: number of CPU threads.
-        origins: of studies on object storage, as of ``mirror.attach``.
+        origins: of studies on object storage, as of ``copies.attach``.
     """
 
     def __init__(self, folders: Mapping[int, Path], threads: int, origins: Iterable[tuple[Path, str]] = ()) -> None:
         import torch
 
         for origin in origins:
-            mirror.attach(*origin)
+            attach(*origin)
         torch.set_num_threads(threads)
         self._folders = dict(folders)
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -272,7 +272,7 @@ def predict_shards(
     import ray
 
     ranges = spread(len(checkpoints), slots.workers)
-    origins = {origin for each in checkpoints if (origin := mirror.origin_of(each.folder))}
+    origins = {origin for each in checkpoints if (origin := origin_of(each.folder))}
     actor = ray.remote(Predictor).options(num_cpus=slots.cpus, num_gpus=slots.gpus, max_restarts=3, max_task_retries=3)
     with worker_faults():
         workers = [

@@ -9,6 +9,7 @@ from typing import Any
 
 from tutti import mirror
 from tutti.config.folder import StudyFolder, TrialFolder
+from tutti.copies import address_of
 from tutti.errors import Fault, StudyError
 from tutti.tasks.task import Task
 
@@ -71,7 +72,7 @@ def bring(checkpoint: Path) -> None:
     from tutti.modeling.checkpoint import METADATA, read_metadata
 
     mirror.pull(checkpoint)
-    if mirror.address_of(checkpoint) and (checkpoint / METADATA).is_file():
+    if address_of(checkpoint) and (checkpoint / METADATA).is_file():
         base = read_metadata(checkpoint).base
         mirror.pull(Path(base.backbone if base else checkpoint))
 

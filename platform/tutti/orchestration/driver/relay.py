@@ -13,8 +13,8 @@ from ray.exceptions import ActorUnavailableError, RayError
 from ray.tune.experiment import Trial
 
 from tutti.config.folder import StudyFolder
+from tutti.copies import address_of
 from tutti.errors import ClusterError, Fault, StorageError, first_line
-from tutti.mirror import address_of
 from tutti.orchestration.broker.broker import Broker
 from tutti.orchestration.broker.messages import Report, TrialConfig, is_last
 from tutti.orchestration.driver.snapshot import NotSnapshotted

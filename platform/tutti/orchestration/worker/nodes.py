@@ -14,6 +14,7 @@ from pathlib import Path
 from tutti import mirror
 from tutti.config.folder import StudyFolder
 from tutti.config.study import Resources
+from tutti.copies import address_of, attach
 from tutti.errors import Fault, StorageError, counted
 from tutti.files import strays_of, write_whole
 from tutti.orchestration.worker.storage_failure import GO_ON
@@ -50,7 +51,7 @@ class Probe:
         if self.address:
             folder = StudyFolder(self.file.parent)
             try:
-                mirror.attach(folder.path.parent, self.address)
+                attach(folder.path.parent, self.address)
                 for needed in (folder.data, folder.backbones):
                     mirror.pull(needed)
             except StorageError:
@@ -75,7 +76,7 @@ def probe_of(folder: StudyFolder) -> Iterator[Probe]:
     """
     content = secrets.token_hex(16)
     file = folder.path / f".probe.{content[:8]}.tmp"  # `tutti doctor` knows such names
-    probe = Probe(file, content.encode(), mirror.address_of(folder.path.parent))
+    probe = Probe(file, content.encode(), address_of(folder.path.parent))
     write_whole(probe.file, probe.content)
     try:
         yield probe
@@ -169,7 +170,7 @@ def no_node_fault(folder: StudyFolder, blind: Mapping[str, str], resources: Reso
     if trials_that_fit(others, workers=resources.workers, cpus=cpus, gpus=gpus):
         return None
     got = f"none, or another folder, on {', '.join(blind.values())}, and no room for a trial elsewhere"
-    if address := mirror.address_of(folder.path):
+    if address := address_of(folder.path):
         got, remedy = got.replace(", or another folder", ""), f"put the credentials for it there{GO_ON}"
         return Fault(address, "be readable, and its working copy writable, on every node that trains", got, remedy)
     remedy = f"mount the shared folder there{GO_ON}"
