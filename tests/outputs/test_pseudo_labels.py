@@ -141,6 +141,15 @@ def test_rows_that_the_trials_know_a_label_of_get_none(make_finished, tmp_path):
     assert any("have seen each row of task CoLA with a label: no file" in remark for remark in report.remarks)
 
 
+def test_distillation_labels_rows_that_the_trials_know_too(make_finished, tmp_path):
+    study = make_finished()
+    pools = {name: pool(study, name, seen=np.ones(150, dtype=bool)) for name in ("emotion", "CoLA")}
+    given = arguments(study, tmp_path / "out", pools=pools, labelling={"select": "all", "known_rows": True})
+    report = write_pseudo_labels(**given)
+    assert len(ledger(tmp_path / "out", "emotion")) == 150
+    assert not any("seen" in remark for remark in report.remarks)
+
+
 def test_labels_that_drift_from_the_training_rows_are_refused_by_name(make_finished, tmp_path):
     study = make_finished()
     pools = {
