@@ -11,6 +11,7 @@ from tutti.config.study import StudyConfig
 from tutti.training.keys.idle import idle_notices
 
 CLASSES, VALUE = {"layout": "table", "train": "t.csv"}, {"layout": "table", "train": "t.csv", "metric": "pearson"}
+PAIRS = {**CLASSES, "columns": {"text_b": "other"}}
 CHOICE = {**CLASSES, "columns": {"choices": "options"}}
 GRADES = {**CLASSES, "ordered": True, "metric": "quadratic_kappa"}
 RATE = {"type": "log_uniform", "low": 1e-5, "high": 1e-3}
@@ -132,6 +133,12 @@ def test_all_keys_without_effect_are_on_one_line() -> None:
             "with candidates, which follow their context, and with texts that are read by themselves",
         ),
         (
+            "swap",
+            True,
+            {**CLASSES, "template": "{a} or {b}"},
+            "without pairs, whose texts are named as columns.text and columns.text_b, beside a template too",
+        ),
+        (
             "truncation",
             "windows",
             CHOICE,
@@ -142,7 +149,7 @@ def test_all_keys_without_effect_are_on_one_line() -> None:
 )
 def test_a_key_that_is_for_other_tasks_is_named(key: str, value: Any, task: Any, why: str) -> None:
     assert notices({key: value}, {}, task) == [f"notice: training.{key} has no effect {why}"]
-    assert not notices({key: value}, {}, CLASSES, GRADES)
+    assert not notices({key: value}, {}, PAIRS, GRADES)
 
 
 def test_ordered_classes_that_are_learnt_as_one_number_have_no_probabilities_to_smooth() -> None:
