@@ -71,6 +71,7 @@ class TextLimit:
         letters: whether rows with candidates are one prompt, in which candidates have letters.
         unit: what has a tag, in tasks of words or characters with tags, as of ``tutti.tasks.units``; ``text`` in tasks
             whose rows have a value for each text, ``letters`` in those of such prompts; empty in others.
+        first_alone: whether of two texts only the first is read, as where the second is the same pair in another order.
         lanes: how many tags each word or character has: one of each type where entities may overlap.
     """
 
@@ -83,6 +84,7 @@ class TextLimit:
     letters: bool = False
     unit: str = ""
     lanes: int = 1
+    first_alone: bool = False
 
 
 @dataclass(frozen=True)

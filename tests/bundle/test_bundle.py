@@ -72,7 +72,7 @@ def test_bundles_of_every_kind_predict_as_the_vote_does_where_tutti_is_not_insta
         folder = tmp_path / name.replace(" ", "_")
         folder.mkdir()
         more = "cleaning: {emoji: en}" if name == "classes" else ""
-        study = study_with_weights(folder, name, limit=TextLimit(16, swap=name == "pairs"), more=more)
+        study = study_with_weights(folder, name, limit=TextLimit(16, swap=name.startswith("pairs")), more=more)
         rows = (folder / "test.csv").read_text()
         if name == "classes":
             rows += "last,text 1 \U0001f602 test 2\n"

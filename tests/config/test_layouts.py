@@ -50,6 +50,7 @@ def test_a_key_of_another_layout_and_one_that_the_layout_needs_are_told(faults, 
         "layout: table\n    columns: {text: a}\n    dataset: null",
         "layout: table\n    columns: {id: key, label: y}\n    template: '{a} [SEP] {b}'\n    template_b: '{c}'",
         "layout: table\n    columns: {text: a}\n    template_b: '{b} {c}'",
+        "layout: table\n    columns: {text: a, text_b: b}\n    template: '{a} {c} {b}'",
     ],
 )
 def test_keys_of_the_layout_and_defaults_of_others_are_taken(changed: Changed, lines: str) -> None:

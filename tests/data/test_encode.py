@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from word_backbone import save_decoder
 
+from tutti.config.study import TaskConfig
 from tutti.data import encode
 from tutti.data.encode import EncodedPart, load_parts, load_tokenizer, take
 from tutti.data.prepare import prepare
@@ -19,7 +20,7 @@ from tutti.data.special_tokens import marks_second_text, starts_special
 from tutti.errors import BackboneError
 from tutti.modeling.new_backbone import new_backbone
 from tutti.records import TextLimit
-from tutti.tasks.build import TaskSpec
+from tutti.tasks.build import TaskSpec, task_spec
 
 TRAIN = [(f"r{n}", " ".join(f"w{k}" for k in range(n % 7 + 1)), str(n % 2)) for n in range(40)]
 CLS, SEP, FIRST = 2, 3, 4  # [CLS], [SEP], and w0 in the tests' vocabulary
@@ -252,3 +253,21 @@ def test_a_decoder_reads_the_texts_of_a_pair_one_below_the_other_in_either_order
     assert tokenizer.decode(test.swapped.encoded["input_ids"][0]) == "<s>w3\nw1 w2"
     assert parts["train"].swapped is None
     assert take(test, np.array([0])).swapped.lengths.tolist() == [len(test.swapped.encoded["input_ids"][0])]
+
+
+def test_a_pair_in_one_template_is_read_as_one_text_in_either_order(tokenizer_folder: str, tmp_path: Path) -> None:
+    lines = [f"w{row},w{row + 9},{'ab'[row % 2]}\n" for row in range(8)]
+    (tmp_path / "rows.csv").write_text("".join(["a,b,label\n", *lines]))
+    columns, files = {"text": "a", "text_b": "b"}, {name: str(tmp_path / "rows.csv") for name in ("train", "test")}
+    spec = task_spec("A", TaskConfig(layout="table", **files, template="w40 {a} w41 {b}", columns=columns))
+    prepared = prepare([spec], validation=0.5, seed=0, folder=tmp_path / "prepared")
+    options: dict[str, Any] = {"tokenizer": tokenizer_folder, "cache": tmp_path / "cache"}
+    for limit in (TextLimit(32), TextLimit(32, swap=True)):
+        parts = load_parts(prepared, limit=limit, **options)["A"]
+        orders = [parts["test"], *filter(None, [parts["test"].swapped])]
+        texts = [[40, 0, 41, 9], [40, 9, 41, 0]][: len(orders)]
+        expected = [[CLS, *(FIRST + word for word in words), SEP] for words in texts]
+        assert [each.encoded["input_ids"][0] for each in orders] == expected
+        assert len(orders) == 1 + limit.swap
+        assert (parts["validation"].swapped is not None) == limit.swap
+        assert parts["train"].swapped is None

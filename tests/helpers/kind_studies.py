@@ -36,7 +36,12 @@ def _contract() -> ModuleType:
 
 contract = _contract()
 _PAIR = "metric: macro_f1\n    template_b: 'answer {text}'"
-EXAMPLES = {**contract.EXAMPLES, "pairs": contract.Example(("label",), _PAIR, contract.classes)}
+_ONE_TEXT = "metric: macro_f1\n    template: 'is {text} like {id}?'\n    columns: {id: id, text_b: id}"
+EXAMPLES = {**contract.EXAMPLES}
+EXAMPLES |= {
+    name: contract.Example(("label",), keys, contract.classes)
+    for name, keys in {"pairs": _PAIR, "pairs in one text": _ONE_TEXT}.items()
+}
 
 
 def save_backbone(folder: Path) -> Path:

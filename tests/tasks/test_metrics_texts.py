@@ -67,6 +67,13 @@ def test_perplexity_is_that_of_all_tokens_and_better_where_it_is_lower() -> None
     assert METRICS["perplexity"].raw(found) == pytest.approx(np.e)
 
 
+def test_bits_of_a_character_do_not_depend_on_the_number_of_tokens() -> None:
+    metric, labels = METRICS["bits_per_character"], texts_array(["abc", "d"])
+    for tokens in (3, 30):
+        found = metric.raw(metric.score(labels, np.array([[-6.0, tokens], [-1.0, 4]], np.float32), outputs=1))
+        assert found == pytest.approx(7 / np.log(2) / 4)
+
+
 @pytest.mark.parametrize("name", ["rouge_1", "rouge_2", "rouge_l", "bleu", "chrf", "exact_match"])
 def test_texts_that_are_right_have_the_highest_score_and_empty_ones_the_lowest(name: str) -> None:
     metric, labels = METRICS[name], ["one two three four five", "six seven eight nine"]

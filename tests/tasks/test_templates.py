@@ -10,7 +10,7 @@ import pytest
 from pandas import DataFrame
 
 from tutti.config.study import TaskConfig
-from tutti.config.template import column_name, columns_of, filled
+from tutti.config.template import column_name, columns_of, exchanged, filled
 from tutti.errors import TaskFileError
 from tutti.tasks.build import new_rows_layout, task_spec
 from tutti.tasks.layouts.hub import Hub
@@ -32,6 +32,27 @@ THREE = "{title} [SEP] {body} ({year})"
 )
 def test_a_template_puts_cells_between_its_words(template: str, text: str) -> None:
     assert filled(template, {"title": ["a"], "body": ["b"], "a column: with! marks": ["c"]}) == [text]
+
+
+def test_two_columns_of_a_template_change_places_and_all_else_of_it_stays() -> None:
+    template = "{{{c}}}: is {a} {b}, or {b}?"
+    assert exchanged(template, "a", "b") == "{{{c}}}: is {b} {a}, or {a}?"
+    assert exchanged(template, "a", "d") == template
+
+
+def test_a_pair_in_one_template_is_one_text_with_the_other_order_beside_it(write: Write) -> None:
+    source = write("a,b,c,label\nx,y,z,1\n", "a.csv")
+    columns, template = {"text": "a", "text_b": "b"}, "In {c}: {a} or {b}?"
+    spec = task_spec("A", TaskConfig(layout="table", train=source, template=template, columns=columns))
+    assert (spec.pair, spec.orders) == (False, True)
+    for layout in (spec.layout, spec.extra_layout, new_rows_layout(spec, Path(source))):
+        rows = layout.read(source, labelled=layout is spec.layout)
+        assert rows[["text", "text_b"]].values.tolist() == [["In z: x or y?", "In z: y or x?"]]
+    other = TaskConfig(layout="table", train=source, template="In {c}: {a}", columns={"text_b": "b"})
+    assert not other.orders
+    with pytest.raises(TaskFileError) as error:
+        spec.layout.read(write("a,c,label\nx,z,1\n", "b.csv"), labelled=True)
+    assert str(error.value).count("'b'") == 1
 
 
 def test_an_empty_cell_is_an_empty_text_and_a_row_of_empty_cells_has_none() -> None:

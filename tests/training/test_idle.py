@@ -9,8 +9,10 @@ from training_faults import training_faults
 
 from tutti.config.study import StudyConfig
 from tutti.training.keys.idle import idle_notices
+from tutti.training.keys.incomparable import incomparable_notices
 
 CLASSES, VALUE = {"layout": "table", "train": "t.csv"}, {"layout": "table", "train": "t.csv", "metric": "pearson"}
+PAIRS = {**CLASSES, "columns": {"text_b": "other"}}
 CHOICE = {**CLASSES, "columns": {"choices": "options"}}
 GRADES = {**CLASSES, "ordered": True, "metric": "quadratic_kappa"}
 RATE = {"type": "log_uniform", "low": 1e-5, "high": 1e-3}
@@ -132,6 +134,12 @@ def test_all_keys_without_effect_are_on_one_line() -> None:
             "with candidates, which follow their context, and with texts that are read by themselves",
         ),
         (
+            "swap",
+            True,
+            {**CLASSES, "template": "{a} or {b}"},
+            "without pairs, whose texts are named as columns.text and columns.text_b, beside a template too",
+        ),
+        (
             "truncation",
             "windows",
             CHOICE,
@@ -142,7 +150,7 @@ def test_all_keys_without_effect_are_on_one_line() -> None:
 )
 def test_a_key_that_is_for_other_tasks_is_named(key: str, value: Any, task: Any, why: str) -> None:
     assert notices({key: value}, {}, task) == [f"notice: training.{key} has no effect {why}"]
-    assert not notices({key: value}, {}, CLASSES, GRADES)
+    assert not notices({key: value}, {}, PAIRS, GRADES)
 
 
 def test_ordered_classes_that_are_learnt_as_one_number_have_no_probabilities_to_smooth() -> None:
@@ -167,3 +175,22 @@ def test_settings_of_another_scheduler_are_named_and_none_switches_any_off() -> 
     ]
     assert not notices({}, search={"scheduler": "none", "exchange_epochs": 2, "grace_epochs": 3})
     assert not notices({}, search={"scheduler": "pbt", "grace_epochs": 1, "exchange_epochs": 2})
+
+
+def test_scores_that_are_of_tokens_are_told_where_trials_have_others() -> None:
+    def told(space: dict[str, Any], **task: Any) -> list[str]:
+        tasks = {"answers": {"layout": "instructions", "train": "t.jsonl", **task}}
+        study = {"study": "s", "backbone": "b", "tasks": tasks, "search_space": space}
+        return incomparable_notices(StudyConfig.model_validate(study))
+
+    backbones, lengths = {"backbone": choices("a", "b")}, {"target_max_len": choices(8, 16)}
+    notice = "notice: scores of answers do not compare"
+    assert told(backbones) == [
+        f"{notice} across backbones of other tokens: set `metric: bits_per_character`, which does"
+    ]
+    [both] = told(backbones | lengths)
+    assert both.count("do not compare") == 2
+    assert told(lengths, metric="bits_per_character")[0].startswith(f"{notice} where target_max_len varies")
+    assert not told({"backbone": choices("a")})
+    assert not told(backbones, metric="bits_per_character")
+    assert not told(backbones | lengths, metric="rouge_l")

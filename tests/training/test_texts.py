@@ -19,7 +19,7 @@ from word_backbone import save_decoder
 
 from tutti.data.encode import EncodedPart
 from tutti.data.prompts import with_target_places
-from tutti.errors import ConfigError
+from tutti.errors import ConfigError, TrialError
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.packed import pack_rows
 from tutti.tasks.kinds.text import texts_array
@@ -27,6 +27,7 @@ from tutti.tasks.task import Generation
 from tutti.training.generate import generate, generation_config
 from tutti.training.predict import likelihoods
 
+KINDS = ["llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "mistral", "phi3", "gpt2"]
 FIRST, END = 4, 2  # w0, </s>
 TRAINING: dict[str, Any] = {
     "num_train_epochs": 2,
@@ -279,6 +280,32 @@ def test_packed_rows_have_the_likelihoods_and_the_training_of_padded_ones(
     np.testing.assert_allclose(likelihoods(model, part, **options), padded, rtol=1e-5)
     _, reports = tune(tmp_path, num_train_epochs=12, batching="packed", group_by_length=False)
     assert reports[-1].metrics["answers/perplexity"] < reports[0].metrics["answers/perplexity"] / 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_tuned_with_an_adapter_and_writes_and_packs_as_it_does_row_by_row(
+    make_tune: Callable[..., Tune], texts: dict[str, dict[str, EncodedPart]], tmp_path: Path, kind: str
+) -> None:
+    save_decoder(tmp_path / "backbone", kind)
+    keys = {"max_steps": 2, "learning_rate": 0.1, "adapter": "lora", "lora_r": 2}
+    run = make_tune(tmp_path / "backbone", **{**TRAINING, **keys})
+    task = replace(TASK, report=(), generation=Generation({"max_new_tokens": 3}))
+    done, reports = run(tmp_path / "trial", tasks=(task,), parts=texts)
+    assert not (tmp_path / "trial/best/model.safetensors").exists()
+    part, options = texts["answers"]["validation"], {"task": "answers", "device": torch.device("cpu")}
+    model, _ = load_checkpoint(tmp_path / "trial/best")
+    alone = likelihoods(model, part, batch_size=1, **options)
+    np.testing.assert_allclose(likelihoods(model, part, batch_size=16, **options), alone, rtol=1e-4)
+    assert reports[-1].metrics["answers/loss"] == pytest.approx(-alone[:, 0].sum() / alone[:, 1].sum(), rel=1e-4)
+    found = written(tmp_path / "trial/best", texts["answers"]["test"], {"max_new_tokens": 3}, max_tokens=1)
+    assert done.predictions["answers"]["test"].outputs.tolist() == found
+    if kind == "gpt2":
+        with pytest.raises(TrialError, match="packed with a model of type 'gpt2'"):
+            pack_rows(model.encoder, asked=False, exact=True)
+        return
+    pack_rows(model.encoder, asked=False, exact=True)
+    model.packs = True
+    np.testing.assert_allclose(likelihoods(model, part, batch_size=16, **options), alone, rtol=1e-4)
 
 
 def test_questions_are_answered_at_the_end_even_where_patience_ends_it(

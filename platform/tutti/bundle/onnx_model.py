@@ -28,7 +28,7 @@ def check_onnx(model: MultiTaskModel, limit: TextLimit) -> None:
     if missing := [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]:
         rule, remedy = "have the packages that write ONNX", "install them with: pip install 'tutti[onnx]'"
         raise StudyError(Fault("--format onnx", rule, f"no {' and no '.join(missing)}", remedy))
-    several = limit.truncation == "windows" or (limit.swap and task.pair)
+    several = limit.truncation == "windows" or task.swaps(limit)
     if task.kind.sequential or task.kind.exchangeable or several or model.head(task.name).is_bi_encoder:
         rule, got = "have one input for each row", "a task or a model with several, or with words"
         raise StudyError(Fault("--format onnx", rule, got, "export it as a bundle"))

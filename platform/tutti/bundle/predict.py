@@ -164,7 +164,7 @@ class _Member:
     def encoded(self, texts: Mapping[str, Sequence[str]], task: Task) -> TokenizedRows:
         limit, pad = task.limit(self.limit), self.tokenizer.pad_token_id
         rows = TokenizedRows(tokenized(texts, self.tokenizer, limit), pad)
-        if not limit.swap or limit.unit or set(texts) != {"text", "text_b"}:
+        if not task.swaps(limit):
             return rows
         other = tokenized({"text": texts["text_b"], "text_b": texts["text"]}, self.tokenizer, limit)
         return replace(rows, swapped=TokenizedRows(other, pad))

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from tutti.config.columns import Columns
 from tutti.config.metric_facts import kind_of, kinds_of, needs_texts
-from tutti.config.raw import metric_of, tasks_of
+from tutti.config.raw import in_one_text, metric_of, tasks_of
 from tutti.config.study import INSTRUCTION_COLUMNS, GlueKind, LayoutName, TaskConfig
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
@@ -105,6 +105,7 @@ def _texts_twice(name: str, task: Mapping[str, Any], what: Callable[[str], str])
         )
         for text, template in (("text", "template"), ("text_b", "template_b"))
         if task.get(template)
+        and not in_one_text(task)
         and isinstance(columns, dict)
         and columns.get(text, getattr(defaults, text)) not in (None, getattr(defaults, text))
     ]

@@ -115,6 +115,9 @@ def _table() -> tuple[Facts, ...]:
     top_k = replace(of_order, kinds=_CLASSES, instead="accuracy", function="top_k_accuracy")
     of_likelihood = Facts(name="log_loss", needs="probabilities", kinds=_RANKED, higher_is_better=False, highest=None)
     correlation = Facts(name="pearson", needs="values", kinds=_NUMBERS, lowest=-1, scale_free=True)
+    of_text = Facts(
+        name="perplexity", needs="likelihood", kinds=("text",), higher_is_better=False, lowest=1, highest=None
+    )
     written = Facts(name="exact_match", needs="texts", kinds=("text",))
     error = Facts(name="rmse", needs="values", kinds=_NUMBERS, higher_is_better=False, highest=None)
     return (
@@ -147,7 +150,8 @@ def _table() -> tuple[Facts, ...]:
         Facts(name="neg_mse", needs="values", kinds=_NUMBERS, lowest=None, highest=0),
         replace(error, name="mcrmse", kinds=("values",), function="rmse"),  # the mean over columns, as of all of values
         Facts(name="pairwise_accuracy", needs="values", kinds=("preference",)),
-        Facts(name="perplexity", needs="likelihood", kinds=("text",), higher_is_better=False, lowest=1, highest=None),
+        of_text,
+        replace(of_text, name="bits_per_character", lowest=0),
         written,
         *(
             replace(written, name=f"rouge_{n}", function="rouge", options={"variant": f"rouge{n.upper()}"})

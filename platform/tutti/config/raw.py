@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tutti.config.metric_facts import default_metric
+from tutti.config.metric_facts import default_metric, kind_of
+from tutti.config.template import columns_of
 
 
 def section(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -22,6 +23,18 @@ def tasks_of(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 def metric_of(task: Mapping[str, Any]) -> Any:
     """The metric of a task, the default where it names none. Its value may be of any type."""
     return task.get("metric", default_metric(task))
+
+
+def in_one_text(task: Mapping[str, Any]) -> bool:
+    """Whether a task has pairs whose two texts stand in one template, which can be filled with them in both orders."""
+    columns, template = section(task, "columns"), task.get("template")
+    names = {columns.get("text", "text"), columns.get("text_b")}
+    if not isinstance(template, str) or task.get("template_b") or len(names) < 2 or kind_of(task) == "choice":
+        return False
+    try:
+        return names <= {*columns_of(template)}
+    except ValueError:  # which the template's own check reports
+        return False
 
 
 def objective_weights_of(raw: Mapping[str, Any]) -> dict[str, float]:

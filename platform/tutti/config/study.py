@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 from tutti.config.cleaning import Cleaning
 from tutti.config.columns import Columns
 from tutti.config.metric_facts import FACTS, KindName, Needs, default_metric, kind_of, nearest_metric
+from tutti.config.raw import in_one_text
 from tutti.config.search_facts import Sampler, Scheduler
 from tutti.config.space import Choice, SearchSpace
 from tutti.config.strict import Strict, by_type
@@ -173,6 +174,11 @@ class TaskConfig(Strict):
     def kind(self) -> KindName:
         """What its labels are, which follows from the other keys."""
         return kind_of(self.model_dump())
+
+    @property
+    def orders(self) -> bool:
+        """Whether its template names both texts of a pair, ``columns.text`` and ``columns.text_b``."""
+        return in_one_text(self.model_dump())
 
     @property
     def sample(self) -> Path | None:

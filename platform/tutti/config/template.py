@@ -34,6 +34,15 @@ def columns_of(template: str) -> list[str]:
     return list(dict.fromkeys(name for _, name in parsed(template) if name is not None))
 
 
+def exchanged(template: str, first: str, second: str) -> str:
+    """The template with two columns in each other's places; as it is where it does not name both."""
+    others = {first: second, second: first}
+    if not others.keys() <= {*columns_of(template)}:
+        return template
+    pieces = ((literal.replace("{", "{{").replace("}", "}}"), name) for literal, name in parsed(template))
+    return "".join(literal + ("" if name is None else f"{{{others.get(name, name)}}}") for literal, name in pieces)
+
+
 def filled(template: str, cells: Mapping[str, Sequence[str]]) -> list[str]:
     """The text of each row. That of a row whose cells are all blank is empty, whatever the template adds to them.
 

@@ -182,7 +182,7 @@ def _load(
     if generation is not None:
         folder = folder.with_name(f"{folder.name}-{prompt_key(tokenizer, limit, chat=generation.chat)}")
     encoded = _encode(info.path, folder, tokenizer, limit, chat=chat)
-    swaps = limit.swap and part != "train" and own.pair and not own.kind.exchangeable
+    swaps = own.swaps(limit) and part != "train"
     optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
     reported = part.startswith(REPORTED)
     names = ["id", *(name for name, present in optional.items() if present), *["group"] * reported]

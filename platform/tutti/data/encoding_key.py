@@ -30,6 +30,7 @@ def table_key(texts_sha256: str, tokenizer: Any, limit: TextLimit, state: bytes)
     names = [type(tokenizer).__name__, tokenizer.model_input_names, tokenizer.truncation_side, separator(tokenizer)]
     settings = [*names, limit.max_length, limit.truncation, limit.stride, joins_pairs(tokenizer)]
     settings += [limit.unit] * bool(limit.unit) + [limit.lanes] * (limit.lanes > 1)
+    settings += ["first alone"] * limit.first_alone
     return hashlib.sha256(f"{texts_sha256}\n{json.dumps(settings)}\n".encode() + state).hexdigest()[:32]
 
 

@@ -313,6 +313,7 @@ def _finished(
         generation=spec.generation,
         unit=spec.unit,
         answers=rows.answers,
+        orders=spec.orders,
     )
     assert rows.validation is not None
     _check_metrics(task, of_frame(rows.validation))

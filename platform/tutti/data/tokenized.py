@@ -43,7 +43,8 @@ def tokenized(texts: Mapping[str, Sequence[str]], tokenizer: Any, limit: TextLim
     options: dict[str, Any] = {"truncation": "longest_first", "max_length": limit.max_length}
     if not cuts:
         options = {"truncation": False, "return_special_tokens_mask": True, "verbose": False}  # no word of long rows
-    first, *second = (separated(list(texts[name]), tokenizer) for name in ("text", "text_b") if name in texts)
+    read = [name for name in ("text", "text_b") if name in texts][: 1 if limit.first_alone else 2]
+    first, *second = (separated(list(texts[name]), tokenizer) for name in read)
     if second and joins_pairs(tokenizer):
         second = [[BETWEEN + text for text in second[0]]]
     encoding = tokenizer(first, *second, padding=False, return_attention_mask=False, **options)

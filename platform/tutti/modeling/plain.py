@@ -118,7 +118,7 @@ def _reasons(model: MultiTaskModel, limit: TextLimit) -> Iterator[str]:
         yield f"one that mixes the last {options.layers} layers"
     if limit.truncation == "windows" and not task.kind.sequential:
         yield "one that averages the windows of long rows"
-    if limit.swap and task.pair:
+    if task.swaps(limit):
         yield "one that reads pairs in both orders"
     if isinstance(head, TokenHead):
         if isinstance(head.kind, LanesHead):

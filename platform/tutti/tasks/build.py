@@ -14,6 +14,7 @@ from tutti.config.layouts import GLUE_NAMES
 from tutti.config.load import load_recipe
 from tutti.config.metric_facts import FACTS, KindName, kind_of
 from tutti.config.study import TEXTS, FormatName, LikeSample, OwnMetric, Split, StudyConfig, TaskConfig
+from tutti.config.template import exchanged
 from tutti.errors import ConfigError, TaskFileError
 from tutti.tasks.kinds.protocol import Kind
 from tutti.tasks.kinds.registry import KINDS
@@ -79,7 +80,7 @@ class TaskSpec:
         metric: the name of the metric that decides.
         submission: ``competition``, ``glue`` or ``csv``.
         kind_name: what its labels are; by default numbers or classes, as the metric asks.
-        report, own_metric: as of ``Task``; a file of its own metric is the user's.
+        report, own_metric, orders: as of ``Task``; a file of its own metric is the user's.
         extra_train: further training files.
         cleaning: steps applied to the rows after reading.
         group: the text, ``text`` or ``text_b``, that rows of one group share; None where the layout reads the groups,
@@ -116,6 +117,7 @@ class TaskSpec:
     max_rows: int | None = None
     max_train_samples: int | None = None
     max_eval_samples: int | None = None
+    orders: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -176,7 +178,8 @@ def task_spec(name: str, config: TaskConfig, sample_ids: tuple[str, ...] = (), s
         layout=layout,
         extra_layout=extra_layout,
         sources=config.files(),
-        pair=pair,
+        pair=pair and not config.orders,
+        orders=config.orders,
         kind_name=config.kind,
         metric=config.metric_name,
         report=config.report,
@@ -220,6 +223,8 @@ def _table(config: TaskConfig, *, sample_ids: tuple[str, ...], group: str | None
     columns = config.columns
     texts: dict[str, Any] = {"text": columns.text, "text_b": columns.text_b, "single": None}
     texts |= {"template": config.template, "template_b": config.template_b}
+    if config.orders and config.template and columns.text_b:
+        texts["template_b"] = exchanged(config.template, columns.text, columns.text_b)
     if columns.better and columns.worse:
         texts |= {"text": columns.better, "text_b": columns.worse, "single": columns.text}
         if columns.prompt:

@@ -58,6 +58,8 @@ class Task:
         generation: of a task of texts; None for others.
         unit: what has a tag, as of ``tutti.tasks.units``; ``text`` where each text of a row has a value; empty where
             rows have labels as a whole.
+        orders: whether a row's text holds a pair; its ``text_b`` is the text with the pair in the other order, which is
+            read in place of it where pairs are predicted in both.
         answers: of a task with candidates, what the labels of its training file are, as ``columns.answers``; else None.
     """
 
@@ -73,6 +75,7 @@ class Task:
     generation: Generation | None = None
     unit: str = ""
     answers: AnswerForm | None = None
+    orders: bool = False
 
     def __post_init__(self) -> None:
         if not self.kind_name:
@@ -97,7 +100,12 @@ class Task:
         """A limit of a model as it is for this task's rows, with ``unit`` and ``lanes``."""
         by_letters = limit.letters and self.kind.exchangeable
         lanes = len(self.names) // 2 if self.kind.spans == "overlapping" else 1
-        return replace(limit, letters=False, unit="letters" if by_letters else self.unit, lanes=lanes)
+        unit = "letters" if by_letters else self.unit
+        return replace(limit, letters=False, unit=unit, lanes=lanes, first_alone=self.orders)
+
+    def swaps(self, limit: TextLimit) -> bool:
+        """Whether its rows are predicted in both orders by a model with a limit."""
+        return limit.swap and (self.pair or self.orders) and not (self.unit or self.kind.exchangeable)
 
     @property
     def scored_otherwise(self) -> bool:

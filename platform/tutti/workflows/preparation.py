@@ -50,6 +50,7 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
     from tutti.orchestration.before.kept_backbone import keep_backbone
     from tutti.orchestration.before.rows import encode_study, prepare_rows
     from tutti.training.keys.idle import idle_notices
+    from tutti.training.keys.incomparable import incomparable_notices
 
     study, folder, console = opened.config, opened.folder, opened.console
     begun = folder.begun
@@ -75,7 +76,7 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
         rows = ", ".join(f"{part} {info.rows:,}" for part, info in prepared.parts[task.name].items())
         folds = f", validated in {study.split.folds} folds" if study.split.folds else ""
         console.print(f"  {task.name}: {task.kind.describe(task.names)}; rows: {rows}{folds}")
-    for notice in (*prepared.notices, *idle_notices(study)):
+    for notice in (*prepared.notices, *idle_notices(study), *incomparable_notices(study)):
         console.print(f"  {notice}", markup=False)
     console.print("Encoding the texts")
     for backbone, alone in by_backbone(study).items():

@@ -41,7 +41,7 @@ class Encodings:
         from tutti.data.encoding_key import encoding_key
         from tutti.data.prompts import prompt_key
 
-        self._generation = task.generation
+        self._task = task
         self.keys: list[str] = []
         self._tokenizers: dict[str, tuple[Any, TextLimit]] = {}
         for checkpoint in checkpoints:
@@ -66,13 +66,12 @@ class Encodings:
         from tutti.data.prompts import SCHEMA, encoded_prompts
 
         texts = pa.table({name: pa.array(rows[name], pa.string()) for name in text_columns(rows)})
-        other = swapped(texts) if texts.column_names == ["text", "text_b"] else None
         for key, (tokenizer, limit) in self._tokenizers.items():
-            if self._generation is not None:
-                chat, size = self._generation.chat, max(len(rows), 1)
+            if self._task.generation is not None:
+                chat, size = self._task.generation.chat, max(len(rows), 1)
                 prompts = encoded_prompts(texts, tokenizer, limit, chat=chat, rows=size)
                 yield key, (pa.Table.from_batches(prompts, SCHEMA), None)
                 continue
-            first = encode_rows(texts, tokenizer=tokenizer, limit=limit)
-            swaps = other is not None and limit.swap and not limit.unit
-            yield key, (first, encode_rows(other, tokenizer=tokenizer, limit=limit) if swaps else None)
+            orders = (texts, swapped(texts)) if self._task.swaps(limit) else (texts,)
+            first, *other = (encode_rows(each, tokenizer=tokenizer, limit=limit) for each in orders)
+            yield key, (first, other[0] if other else None)

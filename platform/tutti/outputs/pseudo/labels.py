@@ -370,8 +370,8 @@ def _write_labels(labelled: _Labelled, labelling: PseudoLabels, path: Path) -> N
     if labelling.labels == "soft" and labelled.task.kind.probabilistic:
         names = [PROBABILITY + name for name in labelled.task.names]
         frame = frame.assign(**{name: labelled.predictions[:, index] for index, name in enumerate(names)})
-        kind = labelled.task.kind
-        SoftLabels(labelled.task.pair, kind.exclusive, kind.exchangeable).write(frame, path)
+        task, kind = labelled.task, labelled.task.kind
+        SoftLabels(task.pair or task.orders, kind.exclusive, kind.exchangeable).write(frame, path)
     else:
         labelled.pool.layout.write(frame, path)
 

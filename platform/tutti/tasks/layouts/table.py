@@ -283,7 +283,9 @@ def columns_of_table(
     names = {ours: name for ours, name in names.items() if not (is_better and ours == "label")}
     composed = {column: template for column, template in layout.templates().items() if names[column] not in table}
     sources = {column: columns_in(composed[column]) if column in composed else [names[column]] for column in names}
-    used = {name for of_column in sources.values() for name in of_column}
+    used: dict[str, str] = {}  # by column of the table, the first one of ours that needs it
+    for column, of_column in sources.items():
+        used = {**dict.fromkeys(of_column, column), **used}
     faults = [
         Fault(
             origin,
@@ -295,8 +297,7 @@ def columns_of_table(
                 otherwise=_remedy(column, column in composed, unique=unique),
             ),
         )
-        for column, of_column in sources.items()
-        for name in of_column
+        for name, column in used.items()
         if name not in table
     ]
     raise_any(faults, origin=origin)

@@ -56,6 +56,16 @@ def perplexity(labels: np.ndarray, likelihoods: np.ndarray, *, outputs: int) -> 
     return float(np.exp(min(-total / tokens, 700.0))) if tokens else float("nan")
 
 
+def bits_per_character(labels: np.ndarray, likelihoods: np.ndarray, *, outputs: int) -> float:
+    """The bits that the labels take under the model, divided by their characters: one scale for all tokenizers.
+
+    Args:
+        likelihoods: as of ``perplexity``; of labels that were cut they are too high for all of their characters.
+    """
+    characters = sum(map(len, labels))
+    return float(-likelihoods[:, 0].sum(dtype=np.float64) / np.log(2) / characters) if characters else float("nan")
+
+
 @lru_cache(maxsize=_PAIRS)
 def _rouge(variant: str, label: str, written: str) -> float:
     return float(_rouge_scorer(variant).score(label, written)[variant].fmeasure)

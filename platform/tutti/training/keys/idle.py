@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tutti.config.conditions import fixed_values, meets, written
+from tutti.config.layouts import GLUE_NAMES
 from tutti.config.metric_facts import FACTS
 from tutti.config.possible import possible_values, stages_of
 from tutti.config.search_facts import SCHEDULERS
 from tutti.config.stages import STAGES, without_task
-from tutti.config.study import Search, StudyConfig
+from tutti.config.study import Search, StudyConfig, TaskConfig
+from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.objective import weighted_mean
 from tutti.training.keys.options import COMPILERS, DEFAULTS
 
@@ -164,11 +166,19 @@ def _idle_on_tasks(study: StudyConfig, key: str) -> str | None:
         return "with candidates or pairs, whose places are no classes"
     if key == "swap" and kinds <= {"choice", "preference"}:
         return "with candidates, which follow their context, and with texts that are read by themselves"
+    if key == "swap" and not any(_reads_pairs(name, task) for name, task in study.tasks.items()):
+        return "without pairs, whose texts are named as columns.text and columns.text_b, beside a template too"
     if key in ("focal_gamma", "label_smoothing_factor") and kinds <= {"value", "values"} | learnt_as_number:
         return "with ordered_head: regression"
     if key in ("task_sampling", "loss_balancing") and len(study.tasks) == 1:
         return "in a study of one task"
     return None
+
+
+def _reads_pairs(name: str, task: TaskConfig) -> bool:
+    if task.layout == "glue":
+        return Glue(task.glue or GLUE_NAMES[name.lower()]).pair
+    return task.pair or bool(task.columns.text_b or task.template_b)
 
 
 def _idle_settings(study: StudyConfig) -> Iterator[tuple[str, str]]:
