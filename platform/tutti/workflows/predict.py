@@ -198,19 +198,15 @@ def _run(study: StudyBase, new_rows: Input, predictors: Predictors, shards: Shar
 def connected_slots(study: StudyBase, *, most: int) -> Iterator[Slots]:
     """Connects to Ray for workers that predict, as many as the trials of a study may have, but ``most`` at the most."""
     from tutti.cluster.connect import connected
+    from tutti.config.study import Resources
     from tutti.orchestration.after.inference import Slots, slot_size
 
     resources = study.config.resources
     cpus, gpus = slot_size(resources)
     trials = resources.concurrent_trials
-    with connected(
-        workers=1,
-        cpus_per_worker=cpus,
-        gpus_per_worker=gpus,
-        concurrent_trials=None,
-        autoscaled_to=None if trials is None else trials * resources.workers,
-        tell=study.console.print,
-    ) as concurrent:
+    autoscaled_to = None if trials is None else trials * resources.workers
+    slot = Resources(cpus_per_worker=cpus, gpus_per_worker=gpus)
+    with connected(slot, autoscaled_to=autoscaled_to, tell=study.console.print) as concurrent:
         yield Slots(min(concurrent, most), cpus, gpus)
 
 

@@ -132,13 +132,13 @@ def _run(run: PretrainingRun, backbone: str, texts: TextFiles | Sequence[Encoded
     }
     if run.workers == 1 and not os.environ.get(SUBMITTED):  # a job's own process has no share of the cluster
         return pretrain(**{**arguments, **told})
-    from tutti.cluster.connect import connected_for
+    from tutti.cluster.connect import connected
     from tutti.orchestration.worker.pretraining import pretrain_on_workers, resources_of
 
     if isinstance(texts, TextFiles):
         encode_texts(texts, backbone=backbone, out=run.out, settings=run.settings)
     resources = resources_of(run)
-    with connected_for(resources, tell=console.print):
+    with connected(resources, tell=console.print):
         return pretrain_on_workers(arguments, resources=resources, told=told)
 
 

@@ -95,10 +95,8 @@ def tune_pretraining(
     changes = [*overrides, *([f"search.trials={count}"] if count and not is_more else [])]
     run = load_pretraining(PretrainingConfig, file, options, option=option, overrides=changes)
     if not run.search_space.root:
-        rule, remedy = (
-            "have a search space to be tuned",
-            "add `search_space:`, or pretrain with `tutti backbone pretrain`",
-        )
+        rule = "have a search space to be tuned"
+        remedy = "add `search_space:`, or pretrain with `tutti backbone pretrain`"
         raise StudyError(Fault("the pretraining file", rule, "none", remedy))
     from tutti.orchestration.upkeep.lock import study_lock
 
@@ -214,7 +212,7 @@ def _as_study(run: PretrainingConfig, folder: StudyFolder, downstream: Downstrea
 def _run_trials(
     run: PretrainingConfig, folder: StudyFolder, downstream: Downstream | None, console: Console
 ) -> StudyOutcome:
-    from tutti.cluster.connect import connected_for
+    from tutti.cluster.connect import connected
     from tutti.orchestration.driver.study import clear_ended
     from tutti.orchestration.worker.pretraining_trial import PretrainingTrials
 
@@ -227,7 +225,7 @@ def _run_trials(
         "columns": tracking_metadata.study_columns(study),
     }
     resources = study.resources
-    with connected_for(resources, tell=console.print) as concurrent:
+    with connected(resources, tell=console.print) as concurrent:
         outcome = run_trials(
             study,
             folder,

@@ -112,10 +112,8 @@ def _csv_blocks(source: str, limit: int | None, separator: str) -> Iterator[Bloc
                 if len(header) == 1:
                     blank.append(start)
             elif len(row) != len(header):
-                rule, remedy = (
-                    f"have {len(header)} columns like the header",
-                    f"quote cells that hold a {_SEPARATORS[separator]}",
-                )
+                rule = f"have {len(header)} columns like the header"
+                remedy = f"quote cells that hold a {_SEPARATORS[separator]}"
                 faults.append(Fault(f"{source}, line {start}", rule, str(len(row)), remedy))
             else:
                 for place, cells in (*((each, [""]) for each in blank), (start, row)):

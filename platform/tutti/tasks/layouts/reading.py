@@ -95,10 +95,8 @@ def check_text(source: str, *, remedy: str = _OTHERWISE_ENCODED) -> None:
                     Fault(source, "be UTF-8", "UTF-16", "save the file as UTF-8 (iconv -f UTF-16 -t UTF-8)")
                 )
             if (zero := content.find(b"\0")) >= 0:
-                got, remedy = (
-                    f"a binary file (a zero byte at offset {offset + zero})",
-                    "name the text file itself, unpacked",
-                )
+                got = f"a binary file (a zero byte at offset {offset + zero})"
+                remedy = "name the text file itself, unpacked"
                 if content.count(b"\0") * _RARE < len(content):
                     got, remedy = f"a zero byte at offset {offset + zero}", "take it out (tr -d '\\000')"
                 if packing(source) == "workbook":
