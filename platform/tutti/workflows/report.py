@@ -14,9 +14,8 @@ from tutti.records import TrialState
 from tutti.workflows import stores
 from tutti.workflows.base import StudyBase
 from tutti.workflows.console import study_argument
-from tutti.workflows.electorate import chosen_recipe, electorate_of, pools_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, electorate_of, pools_of, rule_of, voting_studies
 from tutti.workflows.trials import is_running, records
-from tutti.workflows.vote import rule_of
 from tutti.workflows.waiting import waiting
 
 if TYPE_CHECKING:
