@@ -54,7 +54,8 @@ def report(
         >>> page, *_ = study.report(errors="errors.csv")
     """
     study = study.stored
-    _check_errors(None if errors is None else Path(errors))
+    if errors is not None:
+        _check_errors(Path(errors))
     config, folder, quiet = study.config, study.folder, study.console.quiet
     place = folder.report if out is None else Path(out)
     if watch and is_running(study):
@@ -86,9 +87,9 @@ def report(
     return files
 
 
-def _check_errors(file: Path | None) -> None:
+def _check_errors(file: Path) -> None:
     """Raises StudyError where labels were filled in, or the file is another one: it would be lost."""
-    if file is None or not file.exists():
+    if not file.exists():
         return
     import pandas as pd
 

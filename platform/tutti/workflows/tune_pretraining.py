@@ -53,11 +53,6 @@ class TunedPretraining:
     path: Path | None
 
 
-def search_folder(out: Path) -> StudyFolder:
-    """Where a search keeps its trials: beside the backbone that it leaves."""
-    return StudyFolder(resolved(out).with_name(f"{resolved(out).name}.search"))
-
-
 def tune_pretraining(
     file: Path | str | Mapping[str, Any],
     *,
@@ -100,7 +95,7 @@ def tune_pretraining(
         raise StudyError(Fault("the pretraining file", rule, "none", remedy))
     from tutti.orchestration.upkeep.lock import study_lock
 
-    folder = search_folder(run.out)
+    folder = StudyFolder(resolved(run.out).with_name(f"{resolved(run.out).name}.search"))
     if not (folder.path / _DEFINITION).is_file() and (fault := new_folder_fault(run.out)):
         raise BackboneError(fault)
     with study_lock(folder):
@@ -262,11 +257,8 @@ def _ended(run: PretrainingConfig, folder: StudyFolder, outcome: StudyOutcome, c
         shutil.copytree(folder.trial(best.key).best, temporary, dirs_exist_ok=True)
     with storage_faults(folder.path):
         for record in records:
-            if (
-                record.state is TrialState.FINISHED
-                and record.key != best.key
-                and folder.trial(record.key).best.exists()
-            ):
-                shutil.rmtree(folder.trial(record.key).best)
+            place = folder.trial(record.key).best
+            if record.state is TrialState.FINISHED and record.key != best.key and place.exists():
+                shutil.rmtree(place)
     console.print(f"wrote {run.out}: the backbone of {best.key}. Next: `backbone: {run.out}` in a study file")
     return TunedPretraining(tuple(records), best, run.out)
