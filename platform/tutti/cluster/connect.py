@@ -112,12 +112,11 @@ def connected(
         autoscaled = (concurrent or max(fits, autoscaled_to or 0)) if address else 0
         if fits == 0 and not autoscaled:
             total = ray.cluster_resources()
-            each = f"{resources.cpus_per_worker} CPUs and {resources.gpus_per_worker:g} GPUs"
             raise ResourcesError(
                 Fault(
                     "resources",
                     f"fit the Ray cluster, which has {total.get('CPU', 0):g} CPUs and {total.get('GPU', 0):g} GPUs",
-                    f"workers: {resources.workers}, each with {each}",
+                    str(resources),
                     "lower them, or set resources.concurrent_trials where an autoscaler adds nodes",
                 )
             )

@@ -271,6 +271,10 @@ class Resources(Strict):
     concurrent_trials: Annotated[int, Field(ge=1)] | None = None  # by default as many as the cluster can hold
     isolation: Literal["auto", "warm", "isolated"] = "auto"  # isolated: new worker processes for every trial
 
+    def __str__(self) -> str:
+        each = f"{self.cpus_per_worker} CPUs and {self.gpus_per_worker:g} GPUs"
+        return f"workers: {self.workers}, each with {each}"
+
     @field_validator("gpus_per_worker")
     @classmethod
     def _check_shared_gpu(cls, gpus: float, info: ValidationInfo) -> float:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def read_documents(file: Path, *, columns: Sequence[str] = ("text",), end: Docum
     suffixes = [suffix for suffix in file.suffixes if suffix not in _COMPRESSED]
     read: Callable[..., Iterator[Any]] = {
         ".csv": _csv,
-        ".tsv": _tsv,
+        ".tsv": partial(_csv, tabs=True),
         ".jsonl": _json_lines,
         ".ndjson": _json_lines,
         ".parquet": _parquet,
@@ -92,10 +93,6 @@ def _csv(file: Path, columns: Sequence[str], *, tabs: bool = False) -> Iterator[
         _check_columns(file, columns, rows.fieldnames or ())
         for row in rows:
             yield from (row[column] for column in columns)
-
-
-def _tsv(file: Path, columns: Sequence[str]) -> Iterator[Any]:
-    return _csv(file, columns, tabs=True)
 
 
 def _json_lines(file: Path, columns: Sequence[str]) -> Iterator[Any]:

@@ -109,7 +109,7 @@ def generate(
     config.update(pad_token_id=part.pad_token_id, eos_token_id=end, bos_token_id=tokenizer.bos_token_id)
     new, room = config.max_new_tokens, getattr(model.config, "max_position_embeddings", None) or sys.maxsize
     ids, starts, _ = part.flat
-    places = prompt_lengths(part)
+    places = np.array(part.encoded.data.column(SOURCE)).astype(np.int64)  # the length of each row's prompt
     training = model.training
     model.eval()
     head = model.head(task)
@@ -201,11 +201,6 @@ def _log_probabilities(
         rows = slice(start, start + step)
         scores += (-model(task, out[rows], whole[rows], places=places[rows])[:, 0].float()).tolist()
     return scores
-
-
-def prompt_lengths(part: EncodedPart) -> np.ndarray:
-    """``(rows,)`` number of tokens of each row's prompt."""
-    return np.array(part.encoded.data.column(SOURCE)).astype(np.int64)
 
 
 def _batches(lengths: np.ndarray, config: GenerationConfig, max_tokens: int) -> list[np.ndarray]:
