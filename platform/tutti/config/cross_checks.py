@@ -43,13 +43,9 @@ def unknown_task_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -
     for key in map(str, section(raw, "search_space")):
         weights, _, name = key.partition(".")
         named += [(f"search_space.{weights}", name)] if name and weights in WEIGHTS else []
+    rule, otherwise = "name a task of the study", f"name one of {', '.join(tasks)}"
     return [
-        Fault(
-            what(f"{place}.{name}"),
-            "name a task of the study",
-            repr(name),
-            nearest(str(name), list(tasks), otherwise=f"name one of {', '.join(tasks)}"),
-        )
+        Fault(what(f"{place}.{name}"), rule, repr(name), nearest(str(name), list(tasks), otherwise=otherwise))
         for place, name in named
         if tasks and name not in tasks
     ]
@@ -72,16 +68,9 @@ def fold_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
             return wrong
     holdouts = {"split.validation": split.get("validation")}
     holdouts |= {f"tasks.{name}.validation": task.get("validation") for name, task in tasks_of(raw).items()}
-    return [
-        Fault(
-            what(key),
-            f"be left out with split.{key_of_folds}, by which every training row validates once",
-            show(value),
-            f"take it out, or take split.{key_of_folds} out",
-        )
-        for key, value in holdouts.items()
-        if value is not None
-    ]
+    rule = f"be left out with split.{key_of_folds}, by which every training row validates once"
+    remedy = f"take it out, or take split.{key_of_folds} out"
+    return [Fault(what(key), rule, show(value), remedy) for key, value in holdouts.items() if value is not None]
 
 
 def _folds_of_extra(task: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
@@ -214,16 +203,9 @@ def report_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
 def worker_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault where FSDP is to shard the weights over a single worker, or where a search space varies FSDP."""
     space, workers = section(raw, "search_space"), section(raw, "resources").get("workers", 1)
-    faults = [
-        Fault(
-            what(f"search_space.{key}"),
-            "be the same in all trials, which differ in what is trained and not in how",
-            "a key of the search space",
-            "set it under training:",
-        )
-        for key in ("fsdp", "fsdp_config")
-        if key in space
-    ]
+    rule, got = "be the same in all trials, which differ in what is trained and not in how", "a key of the search space"
+    varied = [key for key in ("fsdp", "fsdp_config") if key in space]
+    faults = [Fault(what(f"search_space.{key}"), rule, got, "set it under training:") for key in varied]
     writing = [name for name, task in tasks_of(raw).items() if kind_of(task) == "text"]
     if section(raw, "training").get("fsdp") is True and writing:
         rule = f"be left out with tasks of texts, whose head is the embeddings' table: {', '.join(writing)}"
@@ -312,18 +294,12 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
     if training.get("evals_per_epoch", 1) != 1:
         unsupported["training.evals_per_epoch"] = (True, "a trial meets the others after whole epochs")
     if training.get("best_by") == "loss":
-        unsupported["training.best_by"] = (
-            True,
-            "a trial's own best weights are kept by its score",
-        )
+        unsupported["training.best_by"] = (True, "a trial's own best weights are kept by its score")
     stages = training.get(STAGES)
     keys_of_stages = [keys for keys in (stages if isinstance(stages, list | tuple) else ()) if isinstance(keys, dict)]
     for place, keys in (("training", [training, *keys_of_stages]), ("search_space", [space])):
         stops = any(each.get("early_stopping_patience") is not None for each in keys)
-        unsupported[f"{place}.early_stopping_patience"] = (
-            stops,
-            "a trial would be missing where all meet",
-        )
+        unsupported[f"{place}.early_stopping_patience"] = (stops, "a trial would be missing where all meet")
     for key, (value, reason) in unsupported.items():
         if value:
             rule = f"be left out with the scheduler pbt: {reason}"

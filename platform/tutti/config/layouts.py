@@ -112,13 +112,9 @@ def _texts_twice(name: str, task: Mapping[str, Any], what: Callable[[str], str])
 
 def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     extra = task.get("extra_train")
+    rule = "be hard in a task whose labels are numbers, texts, tags or pairs"
     return [
-        Fault(
-            what(f"tasks.{name}.extra_train.{index}.labels"),
-            "be hard in a task whose labels are numbers, texts, tags or pairs",
-            "soft",
-            "take it out",
-        )
+        Fault(what(f"tasks.{name}.extra_train.{index}.labels"), rule, "soft", "take it out")
         for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ())
         if isinstance(entry, dict)
         and entry.get("labels") == "soft"
@@ -148,12 +144,11 @@ def _texts_faults(name: str, task: Mapping[str, Any], what: Callable[[str], str]
 def _other_prompts(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     """A fault for each set of questions whose prompts are chats where the task's are none, or the other way round."""
     sets, chat = task.get("report_sets"), task.get("format") == "chat"
+    rule = f"{'be' if chat else 'not be'} chat as the task's format is{'' if chat else ' none'}"
+    remedy = "write the questions as the task's rows are written"
     return [
         Fault(
-            what(f"tasks.{name}.report_sets.{entry}.format"),
-            f"{'be' if chat else 'not be'} chat as the task's format is{'' if chat else ' none'}",
-            show(values.get("format", "input-output")),
-            "write the questions as the task's rows are written",
+            what(f"tasks.{name}.report_sets.{entry}.format"), rule, show(values.get("format", "input-output")), remedy
         )
         for entry, values in (sets.items() if isinstance(sets, dict) else ())
         if isinstance(values, dict) and (values.get("format") == "chat") != chat

@@ -102,13 +102,7 @@ def _make_soup(study: StudyBase, election: Election, name: str, recipe: Recipe, 
         folds = None
     with connected_slots(study, most=1) as slot:
         stirred = compute_soup(
-            folder,
-            list(mixed),
-            weights=weights,
-            folds=folds,
-            into=into,
-            training=config.training,
-            slot=slot,
+            folder, list(mixed), weights=weights, folds=folds, into=into, training=config.training, slot=slot
         )
     alone = {record.key: record.score for record in ranked}
     ingredients = stirred.ingredients

@@ -70,12 +70,7 @@ class PoolJob:
 
 @contextmanager
 def running_pools(
-    study: StudyConfig,
-    folder: StudyFolder,
-    *,
-    count: int,
-    train: Callable[..., None],
-    population: Population | None,
+    study: StudyConfig, folder: StudyFolder, *, count: int, train: Callable[..., None], population: Population | None
 ) -> Iterator[tuple[ActorHandle[Broker], Pools]]:
     """Starts a broker and ``count`` pools of workers, and ends them with the block."""
     import ray

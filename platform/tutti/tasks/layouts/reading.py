@@ -129,14 +129,9 @@ def _decode(
         decoder.decode(content, final)
     except UnicodeDecodeError as error:
         place = line + content.count(b"\n", 0, error.start)
-        raise TaskFileError(
-            Fault(
-                f"{source}, line {place}",
-                "be UTF-8",
-                f"byte 0x{content[error.start]:02x} at offset {offset + error.start}",
-                remedy,
-            )
-        ) from error
+        what = f"{source}, line {place}"
+        got = f"byte 0x{content[error.start]:02x} at offset {offset + error.start}"
+        raise TaskFileError(Fault(what, "be UTF-8", got, remedy)) from error
 
 
 def raise_any(faults: Sequence[Fault], *, origin: str) -> None:
