@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tutti.config.raw import entries
 from tutti.config.space import Categorical, Distribution
 from tutti.config.stages import STAGES
 from tutti.errors import Fault, nearest
@@ -17,8 +18,7 @@ def fixed_values(training: Any) -> dict[str, Any]:
     if not isinstance(training, Mapping):
         return {}
     fixed = {key: value for key, value in training.items() if key != STAGES}
-    stages = training.get(STAGES)
-    for index, stage in enumerate(stages if isinstance(stages, list | tuple) else ()):
+    for index, stage in enumerate(entries(training, STAGES)):
         if isinstance(stage, Mapping):
             fixed |= {f"{STAGES}.{index}.{key}": value for key, value in stage.items()}
     return fixed

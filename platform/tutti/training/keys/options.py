@@ -16,6 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from tutti.config.backbones import BACKBONE, backbone_faults
 from tutti.config.conditions import fixed_values, without_undrawn
+from tutti.config.raw import entries
 from tutti.config.space import Distribution
 from tutti.config.stages import OF_THE_TRIAL, STAGES, WEIGHTS, overlay, staged, without_task
 from tutti.config.training import TrainingOptions
@@ -135,8 +136,7 @@ def check_training(training: Mapping[str, Any], search_space: Mapping[str, Distr
     faults = []
     for key, value in training.items():
         faults += _key_faults(f"{file}: training.{key}", key) or _value_faults(f"{file}: training.{key}", key, value)
-    stages = training.get(STAGES)
-    stages = list(stages) if isinstance(stages, list | tuple) else []
+    stages = entries(training, STAGES)
     for index, stage in enumerate(stages):
         for key, value in stage.items() if isinstance(stage, dict) else ():
             what = f"{file}: training.{STAGES}.{index}.{key}"
