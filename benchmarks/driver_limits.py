@@ -1,6 +1,6 @@
 """How many reports a second a study's driver carries, and what it waits for with many trials.
 
-    python benchmarks/driver_limits.py [--quick] [--json FILE]
+    python benchmarks/driver_limits.py [--quick] [--json FILE] [--nodes 20]
 
 Nothing is trained; all else is real.
 
@@ -11,12 +11,16 @@ Nothing is trained; all else is real.
   of 50 reports, one at a time.
 * head_mib_per_trial: memory of the processes that a trial in progress has on the driver's node besides its workers: the
   host of its pool and Tune's actor.
+* nodes_N: with --nodes N: reports/s of a study on N nodes of Ray that are processes of this machine, each with room for
+  one trial, all in progress; nodes_N_trials is trials/s, and nodes_N_driver_share the cores that the driver's process,
+  the broker, the hosts and Tune's actors took of the two, the rest being the nodes' own processes.
 * records_seconds: a look at all trials in a database with 2,000, which a driver takes for its table and for Prometheus.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import tempfile
 import time
@@ -29,6 +33,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import psutil
 import ray
 import shared
+import studies
 import trial_overhead
 from shared import Target
 
@@ -130,6 +135,65 @@ def whole(trials: int, data: Path) -> tuple[float, float]:
     return trials * REPORTS / (max(times) - min(times)), max(memory)
 
 
+def on_nodes(nodes: int, trials: int, data: Path) -> dict[str, float]:
+    """A study on nodes that are processes of this machine; connects to them."""
+    from ray.cluster_utils import Cluster
+
+    trial_overhead.EPOCHS = REPORTS
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    for _ in range(nodes):
+        cluster.add_node(num_cpus=1, wait=False)
+    cluster.wait_for_nodes(timeout=30 * nodes)
+    os.environ["RAY_ADDRESS"] = cluster.address
+    driving: list[tuple[float, float]] = []  # time, CPU seconds
+
+    def watch(_: StudyStore) -> None:
+        if not driving or time.time() > driving[-1][0] + 5:  # each look takes a while
+            driving.append((time.time(), cpu_seconds_of("ray::PoolHost", "ray::RelayedTrial", "ray::Broker")))
+
+    try:
+        with (
+            connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=nodes, tell=print),
+            tempfile.TemporaryDirectory() as temporary,
+        ):
+            place = studies.run(
+                {
+                    "study": "nodes",
+                    "tasks": {"SST-2": studies.sst2(data, Path(temporary), rows=64)},
+                    "training": {"num_train_epochs": 1, "max_length": 32},
+                    "search_space": {"learning_rate": {"type": "log_uniform", "low": 1e-5, "high": 1e-4}},
+                    "search": {"trials": trials, "scheduler": "none", "sampler": "random"},
+                    "resources": {"isolation": "warm", "concurrent_trials": nodes},
+                    "storage": {"path": temporary},
+                },
+                concurrent_trials=nodes,
+                train=report_many,
+                watch=watch,
+            )
+            noted = [json.loads(line) for line in (place.path / "times.jsonl").read_text().splitlines()]
+    finally:
+        del os.environ["RAY_ADDRESS"]
+        cluster.shutdown()
+    ends = sorted(at for _, what, at in noted if what == "end")[nodes:]  # the first ones waited for their workers
+    per_second = (len(ends) - 1) / (ends[-1] - ends[0])
+    (began, cpu), (over, cpu_over) = driving[len(driving) // 2], driving[-1]
+    return {
+        f"nodes_{nodes}": per_second * REPORTS,
+        f"nodes_{nodes}_trials": per_second,
+        f"nodes_{nodes}_driver_share": (cpu_over - cpu) / (over - began),
+    }
+
+
+def cpu_seconds_of(*names: str) -> float:
+    """CPU seconds that this process and those with these titles have taken."""
+    total = sum(psutil.Process().cpu_times()[:2])
+    for each in psutil.process_iter():
+        with suppress(psutil.Error, IndexError):
+            if each.cmdline()[0].startswith(names):
+                total += sum(each.cpu_times()[:2])
+    return float(total)
+
+
 def memory_of(*names: str) -> float:
     """MiB that this process's descendants with these titles have for themselves."""
     total = 0
@@ -161,6 +225,7 @@ def records_seconds(trials: int) -> float:
 
 def main() -> None:
     parser = shared.arguments(__doc__, quick="fewer reports: under 5 minutes on two cores")
+    parser.add_argument("--nodes", type=int, help="how many nodes of this machine a study runs on too")
     options = parser.parse_args()
     shared.quiet()
     reports = 20 if options.quick else 100
@@ -168,6 +233,8 @@ def main() -> None:
     with connected(Resources(concurrent_trials=1)):
         values["broker_actor"] = as_actor(reports)
         values["study"], values["head_mib_per_trial"] = whole(10 if options.quick else 40, options.data)
+    if options.nodes:
+        values |= on_nodes(options.nodes, (4 if options.quick else 20) * options.nodes, options.data)
     values["records_seconds"] = records_seconds(500 if options.quick else 2000)
     shared.show_results(values, TARGETS, options.json)
 

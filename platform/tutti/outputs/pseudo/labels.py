@@ -300,7 +300,7 @@ def _task_report(labelled: _Labelled, labelling: PseudoLabels, calibrated: bool)
     return TaskPseudoLabels(
         task=task.name,
         unlabelled=len(labelled.pool.rows),
-        seen=int(labelled.pool.seen.sum()),
+        seen=0 if labelling.known_rows else int(labelled.pool.seen.sum()),
         eligible=labelled.eligible,
         labelled=len(labelled.rows),
         mean_confidence=mean_confidence,
