@@ -39,6 +39,7 @@ from shared import Target
 
 from tutti.cluster.connect import connected
 from tutti.config.space import SearchSpace
+from tutti.config.study import Resources
 from tutti.orchestration.broker.broker import Broker
 from tutti.orchestration.broker.messages import Report
 from tutti.records import TrialState
@@ -152,7 +153,7 @@ def on_nodes(nodes: int, trials: int, data: Path) -> dict[str, float]:
 
     try:
         with (
-            connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=nodes, tell=print),
+            connected(Resources(concurrent_trials=nodes), tell=print),
             tempfile.TemporaryDirectory() as temporary,
         ):
             place = studies.run(
@@ -229,7 +230,7 @@ def main() -> None:
     shared.quiet()
     reports = 20 if options.quick else 100
     values = {f"broker_{trials}": asyncio.run(alone(trials, reports)) for trials in (1, 50, 500)}
-    with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1):
+    with connected(Resources(concurrent_trials=1)):
         values["broker_actor"] = as_actor(reports)
         values["study"], values["head_mib_per_trial"] = whole(10 if options.quick else 40, options.data)
     if options.nodes:

@@ -45,6 +45,7 @@ from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, Traini
 from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
 from tutti.config.load import load_recipe
+from tutti.config.study import Resources
 from tutti.data.flat_rows import MAX_TOKENS, SHARD
 from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.new_backbone import new_backbone
@@ -93,7 +94,7 @@ def study(data: Path, folder: Path, *, trials: int, rows: int, **keys: Any) -> S
         "ensemble": {"recipe": str(folder / "all.yaml")},
         **keys,
     }
-    with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None) as concurrent:
+    with connected(Resources()) as concurrent:
         return run(document, concurrent_trials=min(concurrent, trials))
 
 
@@ -192,7 +193,7 @@ def speed(data: Path, folder: Path, *, rows: int, turns: int) -> dict[str, float
     }
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     probabilities: dict[str, np.ndarray] = {}
-    with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None):
+    with connected(Resources()):
         for _, name in shared.in_turns(contenders, turns):
             duration, probabilities[name] = contenders[name]()
             seconds[name].append(duration)

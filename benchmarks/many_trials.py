@@ -28,6 +28,7 @@ from shared import Target
 from trial_overhead import report_alone, run
 
 from tutti.cluster.connect import connected
+from tutti.config.study import Resources
 from tutti.search.study_store import StudyStore
 
 WINDOW = 100
@@ -63,7 +64,7 @@ def main() -> None:
     memory: list[tuple[int, int]] = []  # size of the trials' notes in bytes, resident memory of the driver in bytes
     with (
         tempfile.TemporaryDirectory() as temporary,
-        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1),
+        connected(Resources(concurrent_trials=1)),
     ):
         study = Path(temporary) / "warm"
 

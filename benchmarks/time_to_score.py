@@ -186,6 +186,7 @@ def tutti(data: Path, trials: int, best: float, most: float, seed: int, folder: 
     import studies
 
     from tutti.cluster.connect import connected
+    from tutti.config.study import Resources
     from tutti.records import TrialState
     from tutti.search.study_store import StudyStore
 
@@ -229,7 +230,7 @@ def tutti(data: Path, trials: int, best: float, most: float, seed: int, folder: 
         "resources": {"isolation": "warm"},
         "storage": {"path": str(folder)},
     }
-    with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=None) as concurrent:
+    with connected(Resources()) as concurrent:
         place = studies.run(document, concurrent_trials=concurrent, watch=watch)
     finished = [record for record in ended if record.state is TrialState.FINISHED]  # only these may vote
     return Search(course, _votes(place, finished, data / "unseen.tsv", began=began), whole)

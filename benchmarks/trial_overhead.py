@@ -43,7 +43,7 @@ from shared import Target
 from tutti.bank.bank import Bank
 from tutti.cluster.connect import connected
 from tutti.config.folder import StudyFolder
-from tutti.config.study import StudyConfig
+from tutti.config.study import Resources, StudyConfig
 from tutti.orchestration.broker.messages import Report, TrialConfig
 from tutti.orchestration.worker.trial import Stopped, train_trial
 from tutti.records import CheckpointRecord
@@ -229,7 +229,7 @@ def main() -> None:
     found: dict[str, list[float]] = {name: [] for name in names}
     with (
         tempfile.TemporaryDirectory() as temporary,
-        connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1),
+        connected(Resources(concurrent_trials=1)),
     ):
 
         def folder(name: str) -> Path:

@@ -15,12 +15,9 @@ from pathlib import Path
 
 import pytest
 import ray
-from chaos_study import changes, check_whole, ends, how_far, trained
+from chaos_study import CHANGES, MOMENTS, SEED, calm_ends, check_whole, how_far, trained
 
-MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "3"))
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.strain]
-TRIALS, EPOCHS = 8, (60 if MOMENTS > 3 else 20)
-SEED = int(os.environ.get("CHAOS_SEED", "20"))
 PROCESS = {
     "worker": "ray::RayTrainWorker",
     "driver": "",
@@ -100,11 +97,7 @@ def over(running) -> bool:
 
 @pytest.mark.timeout(14400 if MOMENTS > 3 else 2400)
 def test_a_study_killed_at_random_ends_as_one_that_nobody_touched(make_study, tutti, tutti_command, tmp_path, capsys):
-    given = changes(trials=TRIALS, epochs=EPOCHS)
-    calm = make_study(tmp_path / "calm", **given)
-    tutti("tune", calm.file)
-    untouched = ends(calm)
-    assert len(untouched) == TRIALS
+    untouched = calm_ends(make_study, tutti, tmp_path / "calm")
 
     chance, toll = random.Random(SEED), Toll()
     with capsys.disabled():
@@ -112,7 +105,7 @@ def test_a_study_killed_at_random_ends_as_one_that_nobody_touched(make_study, tu
     left = [kind for kind in PROCESS for _ in range(MOMENTS)]
     chance.shuffle(left)
     while left:
-        study = make_study(tmp_path / f"hit-{toll.studies}", **given)
+        study = make_study(tmp_path / f"hit-{toll.studies}", **CHANGES)
         toll.studies += 1
         running, done, ended = tutti_command("tune", study.file, "--resume"), False, []
         while left and not done:
@@ -131,6 +124,6 @@ def test_a_study_killed_at_random_ends_as_one_that_nobody_touched(make_study, tu
         assert running.wait() == 0, running.output
         for each in [*ended, running]:  # after a kill, Ray's agents try for a minute to report it to a Ray that is gone
             assert each.left_behind(90) == []
-        check_whole(study, untouched, epochs=EPOCHS)
+        check_whole(study, untouched)
     with capsys.disabled():
         print(f"\n{toll}")

@@ -5,18 +5,14 @@ There are 3 such moments; ``make chaos-cluster`` has 20, in studies whose trials
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
 
 import pytest
-from chaos_study import changes, check_whole, ends, how_far, trained
+from chaos_study import CHANGES, MOMENTS, SEED, calm_ends, check_whole, how_far, trained
 from network import Network, no_namespaces
 
-MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "3"))
-SEED = int(os.environ.get("CHAOS_SEED", "20"))
-TRIALS, EPOCHS = 8, (60 if MOMENTS > 3 else 20)
 GIVEN_UP_SECONDS = 90.0  # after which Ray has given up a node without a link
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.strain]
 
@@ -54,15 +50,12 @@ def strike(network: Network, chance: random.Random) -> str:
 
 @pytest.mark.timeout(7200 if MOMENTS > 3 else 1800)
 def test_studies_on_nodes_that_come_and_go_end_as_one_that_nobody_touched(make_study, tutti, network, tmp_path, capsys):
-    given = changes(trials=TRIALS, epochs=EPOCHS)
-    calm = make_study(tmp_path / "calm", **given)
-    tutti("tune", calm.file)
-    untouched = ends(calm)
+    untouched = calm_ends(make_study, tutti, tmp_path / "calm")
     chance, left, studies = random.Random(SEED), MOMENTS, 0
     with capsys.disabled():
         print("\n| moment | how far the study was |\n|---|---|", flush=True)
     while left:
-        study = make_study(tmp_path / f"hit-{studies}", **given)
+        study = make_study(tmp_path / f"hit-{studies}", **CHANGES)
         studies += 1
         running = network.tutti("tune", study.file)
         while left and running.process.poll() is None:
@@ -75,6 +68,6 @@ def test_studies_on_nodes_that_come_and_go_end_as_one_that_nobody_touched(make_s
                 with capsys.disabled():
                     print(f"| {strike(network, chance)} | {far} |", flush=True)
         assert running.wait() == 0, running.output
-        check_whole(study, untouched, epochs=EPOCHS)
+        check_whole(study, untouched)
     with capsys.disabled():
         print(f"\n{MOMENTS} moments in {studies} studies: 0 trials lost, 0 epochs repeated.")

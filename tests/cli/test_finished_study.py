@@ -134,7 +134,7 @@ def test_a_study_whose_trials_all_failed_starts_anew_with_what_has_changed(folde
     owner = place.owner
     place.mlflow_file.touch()
     monkeypatch.setattr(tune_, "_run_trials", lambda *_, **__: begun.append(place.begun) or sys.exit(3))
-    monkeypatch.setattr(connect, "connected", lambda **_: nullcontext(1))
+    monkeypatch.setattr(connect, "connected", lambda *_, **__: nullcontext(1))
     monkeypatch.setattr(connect, "gpus_of_cluster", lambda: 0)
     result = run(folder, f"tune study.yaml --set training.max_length=12{options}", code=3)
     assert "The study moods has failed trials alone: starting it anew" in result.out

@@ -39,7 +39,7 @@ def soup_call(tmp_path, monkeypatch) -> SimpleNamespace:
     monkeypatch.setattr("tutti.orchestration.after.weights.weights_of", weights_of)
     monkeypatch.setattr("tutti.orchestration.after.soup.averageable", dict)
     monkeypatch.setattr("tutti.orchestration.after.soup.compute_soup", compute_soup)
-    monkeypatch.setattr("tutti.cluster.connect.connected", lambda **_: nullcontext(1))
+    monkeypatch.setattr("tutti.cluster.connect.connected", lambda *_, **__: nullcontext(1))
     return seen
 
 

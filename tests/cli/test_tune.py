@@ -276,7 +276,7 @@ def test_what_a_worker_leaves_behind_that_lives_until_ray_ends_is_cleared_away(t
     bank, stopped = Bank(folder.bank), TrialRecord("t0000", 0, TrialState.STOPPED)
 
     @contextmanager
-    def ray(**given: object) -> Iterator[int]:
+    def ray(*_: object, **__: object) -> Iterator[int]:
         yield 1
         bank.put(CheckpointRecord(stopped.key, 0, 1, 0.5, {"a": 0.5}, None), {})
 

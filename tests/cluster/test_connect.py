@@ -16,9 +16,8 @@ import ray
 
 from tutti.cluster import connect
 from tutti.cluster.connect import check_cluster, connected
+from tutti.config.study import Resources
 from tutti.errors import ClusterError, ResourcesError, UserError
-
-ONE = {"workers": 1, "cpus_per_worker": 1, "gpus_per_worker": 0, "concurrent_trials": None}
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +28,7 @@ def token(monkeypatch):
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "no port here")
-    with pytest.raises(ClusterError, match="Ray at no port here must answer"), connected(**ONE):
+    with pytest.raises(ClusterError, match="Ray at no port here must answer"), connected(Resources()):
         pass
 
 
@@ -74,7 +73,7 @@ def test_a_folder_whose_path_is_too_long_for_ray_is_told_with_what_to_set(monkey
     monkeypatch.setattr(connect, "_start", refuse)
     with (
         pytest.raises(ClusterError, match=r"AF_UNIX path length .*; set RAY_TMPDIR to a folder with a short path"),
-        connected(**ONE),
+        connected(Resources()),
     ):
         pass
 
@@ -85,7 +84,7 @@ def test_a_folder_in_which_ray_may_not_write_is_told_with_what_to_set(monkeypatc
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "file"))
     with (
         pytest.raises(ClusterError, match=r"got .*Not a directory.*; set RAY_TMPDIR to a folder .* you may write"),
-        connected(**ONE),
+        connected(Resources()),
     ):
         pass
 
@@ -103,7 +102,7 @@ def test_a_ray_of_our_own_that_did_not_start_in_time_is_started_once_more(monkey
     monkeypatch.setattr(ray, "init", slow)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
-    trials = connected(**ONE)
+    trials = connected(Resources())
     if begins:
         with trials as fits:
             assert fits == 2
@@ -134,7 +133,7 @@ def test_only_a_cluster_that_grows_may_have_no_room_yet(monkeypatch, address, ro
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(ray, "cluster_resources", dict)
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": float(room)}}])
-    connection = connected(**{**ONE, "concurrent_trials": limit}, autoscaled_to=autoscaled_to)
+    connection = connected(Resources(concurrent_trials=limit), autoscaled_to=autoscaled_to)
     if yielded is None:
         with pytest.raises(ResourcesError, match="resources must fit the Ray cluster"), connection:
             pass
@@ -185,18 +184,18 @@ def test_only_a_ray_of_our_own_is_told_how_many_cpus_it_has(monkeypatch, address
 def test_sigterm_is_ctrl_c_while_ray_starts_and_while_it_is_connected(monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(connect, "_start", lambda address: signal.raise_signal(signal.SIGTERM))
-    with pytest.raises(KeyboardInterrupt), connected(**ONE):
+    with pytest.raises(KeyboardInterrupt), connected(Resources()):
         raise AssertionError("nothing runs without Ray")
     monkeypatch.setattr(connect, "_start", lambda address: None)
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 1.0}}])
-    with pytest.raises(KeyboardInterrupt), connected(**ONE):
+    with pytest.raises(KeyboardInterrupt), connected(Resources()):
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_ray_s_own_answer_to_sigterm_while_it_starts_is_ctrl_c(monkeypatch):
     monkeypatch.setattr(connect, "_start", lambda address: sys.exit(signal.SIGTERM))
-    with pytest.raises(KeyboardInterrupt), connected(**ONE):
+    with pytest.raises(KeyboardInterrupt), connected(Resources()):
         raise AssertionError("nothing runs without Ray")
 
 
@@ -211,7 +210,7 @@ def test_a_ray_that_was_interrupted_while_it_starts_is_not_started_again(monkeyp
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", slow)
-    with pytest.raises(KeyboardInterrupt), connected(**ONE):
+    with pytest.raises(KeyboardInterrupt), connected(Resources()):
         raise AssertionError("nothing runs without Ray")
     assert began == ["local"]
 
@@ -219,6 +218,7 @@ def test_a_ray_that_was_interrupted_while_it_starts_is_not_started_again(monkeyp
 def test_workers_have_the_python_of_a_driver_that_uv_runs(tmp_path):
     code = """
 from tutti.cluster import connect
+from tutti.config.study import Resources
 
 def start(address):
     from ray._private import worker
@@ -226,7 +226,7 @@ def start(address):
     raise SystemExit
 
 connect._start_interruptibly = start
-with connect.connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1):
+with connect.connected(Resources(concurrent_trials=1)):
     pass
 """
     python = shlex.quote(sys.executable)
@@ -242,7 +242,7 @@ def test_variables_for_an_older_tune_or_train_reach_neither_the_driver_nor_its_w
     monkeypatch.setenv("TUNE_RESULT_DIR", "/results")
     monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", "/results")
     monkeypatch.setenv("RAY_ADDRESS", "http://10.0.0.1:8265")
-    with pytest.raises(UserError), connected(**ONE):
+    with pytest.raises(UserError), connected(Resources()):
         pass
     assert not {"TUNE_RESULT_DIR", "RAY_AIR_LOCAL_CACHE_DIR"} & os.environ.keys()
     assert os.environ["RAY_TRAIN_V2_ENABLED"] == connect.worker_environment()["RAY_TRAIN_V2_ENABLED"] == "1"
@@ -292,6 +292,7 @@ def test_workers_import_nothing_from_the_current_folder_that_the_driver_does_not
     code = f"""
 import os, ray
 from tutti.cluster.connect import connected
+from tutti.config.study import Resources
 
 @ray.remote
 def imported():
@@ -302,7 +303,7 @@ def imported():
 if not {private}:
     from ray.cluster_utils import Cluster
     os.environ["RAY_ADDRESS"] = Cluster(initialize_head=True, head_node_args={{"num_cpus": 1}}).address
-with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1):
+with connected(Resources(concurrent_trials=1)):
     print(*ray.get(imported.remote()), sep="\\n")
 """
     environment = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}

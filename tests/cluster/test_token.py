@@ -15,9 +15,10 @@ NAMES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 START_TWICE = """
 import ray
 from tutti.cluster.connect import connected
+from tutti.config.study import Resources
 
 for _ in range(2):
-    with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=1):
+    with connected(Resources(concurrent_trials=1)):
         print(ray.get(ray.remote(lambda: "a worker's answer").remote()))
 """
 

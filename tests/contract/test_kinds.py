@@ -42,8 +42,9 @@ from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
+from tutti.workflows.electorate import rule_of
 from tutti.workflows.tune import picture
-from tutti.workflows.vote import formats_of, rule_of
+from tutti.workflows.vote import formats_of
 from tutti.workflows.vote import test_ids as ids_of_tests
 
 ROWS = {"train": 200, "test": 30, "pool": 40}

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 from tutti.records import TrialState
 
+MOMENTS = int(os.environ.get("CHAOS_MOMENTS", "3"))
+SEED = int(os.environ.get("CHAOS_SEED", "20"))
+TRIALS, EPOCHS = 8, (60 if MOMENTS > 3 else 20)
+CHANGES: dict[str, Any] = {
+    "training": {"num_train_epochs": EPOCHS, "per_device_train_batch_size": 16, "max_length": 16, "ema_decay": 0.9},
+    "search_space": {"learning_rate": {"type": "log_uniform", "low": 1e-4, "high": 1e-2}},
+    "search": {
+        "trials": TRIALS,
+        "scheduler": "none",
+        "retries": 1000,
+        "enqueue": [{"learning_rate": 1e-4 * 1.7**number} for number in range(TRIALS)],
+    },
+    "resources": {"workers": 1, "cpus_per_worker": 1, "concurrent_trials": 2},
+}
+"""What makes of the tiny study one whose outcome does not depend on which trials had ended when."""
 
-def changes(*, trials: int, epochs: int) -> dict[str, Any]:
-    """What makes of the tiny study one whose outcome does not depend on which trials had ended when."""
-    return {
-        "training": {"num_train_epochs": epochs, "per_device_train_batch_size": 16, "max_length": 16, "ema_decay": 0.9},
-        "search_space": {"learning_rate": {"type": "log_uniform", "low": 1e-4, "high": 1e-2}},
-        "search": {
-            "trials": trials,
-            "scheduler": "none",
-            "retries": 1000,
-            "enqueue": [{"learning_rate": 1e-4 * 1.7**number} for number in range(trials)],
-        },
-        "resources": {"workers": 1, "cpus_per_worker": 1, "concurrent_trials": 2},
-    }
+
+def calm_ends(make_study, tutti, place: Path) -> dict[str, Any]:
+    """How the study ends when nobody touches it."""
+    calm = make_study(place, **CHANGES)
+    tutti("tune", calm.file)
+    untouched = ends(calm)
+    assert len(untouched) == TRIALS
+    return untouched
 
 
 def trained(study) -> int:
@@ -46,7 +58,7 @@ def ends(study) -> dict[str, Any]:
     return ended
 
 
-def check_whole(study, untouched: dict[str, Any], *, epochs: int) -> None:
+def check_whole(study, untouched: dict[str, Any]) -> None:
     """Each trial once, ended, with the weights and scores of the study that nobody touched."""
     assert ends(study) == untouched
     runs = study.runs()
@@ -56,5 +68,5 @@ def check_whole(study, untouched: dict[str, Any], *, epochs: int) -> None:
         assert record.state is TrialState.FINISHED
         reported = study.reported_epochs(record.key)
         assert reported == sorted(set(reported)), f"{record.key} trained an epoch again that it had a state of"
-        assert study.tracked_epochs(record.key) == [*record.scores_by_epoch] == reported == [*range(1, epochs + 1)]
+        assert study.tracked_epochs(record.key) == [*record.scores_by_epoch] == reported == [*range(1, EPOCHS + 1)]
         assert not study.folder.trial(record.key).resume.exists()

@@ -13,7 +13,7 @@ from memory_tracker import MemoryTracker
 
 from tutti.config.folder import StudyFolder
 from tutti.config.space import SearchSpace
-from tutti.config.study import StudyConfig
+from tutti.config.study import Resources, StudyConfig
 from tutti.orchestration.broker.messages import trial_config
 from tutti.orchestration.driver.ending import Ender
 from tutti.orchestration.driver.log import StudyLog
@@ -139,7 +139,7 @@ def cluster_of_two() -> Iterator[None]:
     """A Ray in which two trials run at a time."""
     from tutti.cluster.connect import connected
 
-    with connected(workers=1, cpus_per_worker=1, gpus_per_worker=0, concurrent_trials=2):
+    with connected(Resources(concurrent_trials=2)):
         yield
 
 

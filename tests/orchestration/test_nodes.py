@@ -31,7 +31,8 @@ from tutti.orchestration.worker.nodes import NodeWatch, no_node_fault, probe_of,
     ],
 )
 def test_as_many_trials_fit_as_the_scarcest_resource_allows(nodes, workers, cpus, gpus, fits):
-    assert trials_that_fit(nodes, workers=workers, cpus=cpus, gpus=gpus) == fits
+    resources = Resources.model_construct(workers=workers, cpus_per_worker=cpus, gpus_per_worker=gpus)
+    assert trials_that_fit(nodes, resources) == fits
 
 
 def test_a_node_that_sees_the_folder_finds_the_probe_of_this_run_and_no_older_one(tmp_path, monkeypatch):
@@ -62,13 +63,14 @@ def test_a_study_ends_once_no_node_that_sees_its_folder_has_room_for_a_trial(tmp
 
 def test_nodes_are_told_by_what_they_have_and_what_fits_there():
     nodes = [{"CPU": 0.0}, {"CPU": 8.0, "GPU": 1.0}, {"CPU": 8.0, "GPU": 1.0}, {"CPU": 4.0}]
-    text = room_in_words(nodes, workers=1, cpus=4, gpus=0.5)
+    text = room_in_words(nodes, Resources(cpus_per_worker=4, gpus_per_worker=0.5))
     with_gpu, others = (
         "2 with 8 CPUs, 1 GPU for 2 trials each",
         "1 with 0 CPUs for no trial; 1 with 4 CPUs for no trial",
     )
     assert text == f"4 nodes, {with_gpu}; {others}: room for 4 trials at a time"
-    assert "1 with 4 CPUs for 1 worker: room for 2 trials" in room_in_words(nodes, workers=2, cpus=4, gpus=0)
+    text = room_in_words(nodes, Resources(workers=2, cpus_per_worker=4))
+    assert "1 with 4 CPUs for 1 worker: room for 2 trials" in text
 
 
 def test_nodes_that_come_and_go_are_told_once_with_why(monkeypatch):

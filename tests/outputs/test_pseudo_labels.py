@@ -19,7 +19,7 @@ from tutti.outputs.pseudo.report import FOLDED
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
-from tutti.workflows.vote import rule_of
+from tutti.workflows.electorate import rule_of
 
 
 def arguments(study, out, *, labelling=None, **changes):

@@ -11,7 +11,7 @@ from tutti.config.recipe import Method, Recipe
 from tutti.ensembling.methods.registry import METHODS
 from tutti.errors import ConfigError
 from tutti.outputs.election.ensemble import write_ensemble
-from tutti.workflows.vote import rule_of
+from tutti.workflows.electorate import rule_of
 
 RECIPES = sorted((Path(__file__).parents[2] / "ensembles").glob("*.yaml"))
 

@@ -31,8 +31,7 @@ def about_cluster(client: JobSubmissionClient, resources: Resources | None) -> l
     nodes = _asked(client, f"nodes?limit={_MOST_NODES}&detail=1").get("result", {}).get("result", [])
     rooms = [node.get("resources_total") or {} for node in nodes if node.get("state") == "ALIVE"]
     if resources and len(rooms) > 1:
-        cpus, gpus = resources.cpus_per_worker, resources.gpus_per_worker
-        told.append(room_in_words(rooms, workers=resources.workers, cpus=cpus, gpus=gpus))
+        told.append(room_in_words(rooms, resources))
     return told
 
 

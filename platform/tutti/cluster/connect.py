@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,28 +69,11 @@ def worker_environment() -> dict[str, str]:
     return {**own, "MPLBACKEND": "agg", "RAY_TRAIN_V2_ENABLED": "1"}
 
 
-def connected_for(resources: Resources, *, tell: Callable[[str], object]) -> AbstractContextManager[int]:
-    """As ``connected``, for trials of these resources."""
-    return connected(
-        workers=resources.workers,
-        cpus_per_worker=resources.cpus_per_worker,
-        gpus_per_worker=resources.gpus_per_worker,
-        concurrent_trials=resources.concurrent_trials,
-        tell=tell,
-    )
-
-
 @contextmanager
 def connected(
-    *,
-    workers: int,
-    cpus_per_worker: int,
-    gpus_per_worker: float,
-    concurrent_trials: int | None,
-    autoscaled_to: int | None = None,
-    tell: Callable[[str], object] = lambda _: None,
+    resources: Resources, *, autoscaled_to: int | None = None, tell: Callable[[str], object] = lambda _: None
 ) -> Iterator[int]:
-    """Connects to Ray and yields how many trials may run concurrently; disconnects at the end.
+    """Connects to Ray and yields how many trials of these resources may run concurrently; disconnects at the end.
 
     While connected, SIGTERM and SIGHUP act as Ctrl-C.
 
@@ -98,7 +81,6 @@ def connected(
     cluster with ``concurrent_trials`` or ``autoscaled_to`` set, where an autoscaler may add what is missing.
 
     Args:
-        concurrent_trials: how many trials run concurrently; by default as many as fit now.
         autoscaled_to: without ``concurrent_trials``, how many at least on a cluster, even if fewer fit now.
         tell: called with where it runs, and on several nodes with what each has.
 
@@ -121,19 +103,20 @@ def connected(
     if not address and (another := _running_here()):
         tell(f"Another Ray runs on this machine, at {another}. To use its nodes, set RAY_ADDRESS=auto.")
     _start_interruptibly(address)
+    concurrent = resources.concurrent_trials
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        fits = trials_that_fit(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker)
+        fits = trials_that_fit(nodes, resources)
         if len(nodes) > 1:
-            tell(room_in_words(nodes, workers=workers, cpus=cpus_per_worker, gpus=gpus_per_worker))
-        autoscaled = (concurrent_trials or max(fits, autoscaled_to or 0)) if address else 0
+            tell(room_in_words(nodes, resources))
+        autoscaled = (concurrent or max(fits, autoscaled_to or 0)) if address else 0
         if fits == 0 and not autoscaled:
             total = ray.cluster_resources()
             raise ResourcesError(
                 Fault(
                     "resources",
                     f"fit the Ray cluster, which has {total.get('CPU', 0):g} CPUs and {total.get('GPU', 0):g} GPUs",
-                    f"workers: {workers}, each with {cpus_per_worker} CPUs and {gpus_per_worker:g} GPUs",
+                    str(resources),
                     "lower them, or set resources.concurrent_trials where an autoscaler adds nodes",
                 )
             )
@@ -144,7 +127,7 @@ def connected(
             terminated_as_interrupted(partial(_is_gone, daemons) if daemons else None),
             ended_without(lambda: any(map(_has_ended, needed)), _LOST) if needed else nullcontext(),
         ):
-            yield autoscaled or min(fits, concurrent_trials or fits)
+            yield autoscaled or min(fits, concurrent or fits)
     finally:
         with interrupts_ignored():
             ray.shutdown()

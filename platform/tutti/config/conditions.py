@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tutti.config.raw import entries
 from tutti.config.space import Categorical, Distribution
 from tutti.config.stages import STAGES
 from tutti.errors import Fault, nearest
@@ -17,8 +18,7 @@ def fixed_values(training: Any) -> dict[str, Any]:
     if not isinstance(training, Mapping):
         return {}
     fixed = {key: value for key, value in training.items() if key != STAGES}
-    stages = training.get(STAGES)
-    for index, stage in enumerate(stages if isinstance(stages, list | tuple) else ()):
+    for index, stage in enumerate(entries(training, STAGES)):
         if isinstance(stage, Mapping):
             fixed |= {f"{STAGES}.{index}.{key}": value for key, value in stage.items()}
     return fixed
@@ -67,11 +67,7 @@ def without_undrawn(values: Values, space: Mapping[str, Distribution], fixed: Va
 
 
 def condition_faults(
-    space: Mapping[str, Distribution],
-    fixed: Values,
-    *,
-    known: Mapping[str, Any],
-    what: Callable[[str], str],
+    space: Mapping[str, Distribution], fixed: Values, *, known: Mapping[str, Any], what: Callable[[str], str]
 ) -> list[Fault]:
     """A fault for each condition that names an unknown key or a value that its key cannot have, and for a cycle.
 
@@ -102,13 +98,9 @@ def _value_faults(place: str, name: str, distribution: Distribution, wanted: tup
         rule, got = "name a key of the type categorical, or one under training:", f"{name} of the type "
         return [Fault(place, rule, got + distribution.type, f"make {name} categorical, or take the condition out")]
     choices = [written(choice) for choice in distribution.choices]
+    rule = f"be of the choices of {name}: {', '.join(choices)}"
     return [
-        Fault(
-            place,
-            f"be of the choices of {name}: {', '.join(choices)}",
-            quoted(value),
-            nearest(written(value), choices, otherwise="choose one of them"),
-        )
+        Fault(place, rule, quoted(value), nearest(written(value), choices, otherwise="choose one of them"))
         for value in wanted
         if not any(same(value, choice) for choice in distribution.choices)
     ]

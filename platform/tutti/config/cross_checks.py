@@ -10,7 +10,7 @@ from typing import Any
 
 from tutti.config.layouts import layout_faults
 from tutti.config.metric_facts import FACTS, KIND_WORDS, kind_fault, kind_of, kinds_of
-from tutti.config.raw import metric_of, objective_weights_of, section, tasks_of
+from tutti.config.raw import entries, metric_of, objective_weights_of, section, tasks_of
 from tutti.config.search import search_faults
 from tutti.config.space import sound_distributions
 from tutti.config.stages import STAGES, WEIGHTS
@@ -34,22 +34,17 @@ def task_name_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> l
 def unknown_task_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault for each task that weights, in whatever section, or groups name and the study does not have."""
     tasks, training = section(raw, "tasks"), section(raw, "training")
-    stages = training.get(STAGES)
     by_task = {"split.group": section(raw, "split").get("group"), "objective_weights": raw.get("objective_weights")}
     by_task |= {f"training.{key}": training.get(key) for key in WEIGHTS}
-    for index, stage in enumerate(stages if isinstance(stages, list | tuple) else ()):
+    for index, stage in enumerate(entries(training, STAGES)):
         by_task |= {f"training.{STAGES}.{index}.{key}": stage.get(key) for key in WEIGHTS if isinstance(stage, dict)}
     named = [(place, name) for place, names in by_task.items() if isinstance(names, dict) for name in names]
     for key in map(str, section(raw, "search_space")):
         weights, _, name = key.partition(".")
         named += [(f"search_space.{weights}", name)] if name and weights in WEIGHTS else []
+    rule, otherwise = "name a task of the study", f"name one of {', '.join(tasks)}"
     return [
-        Fault(
-            what(f"{place}.{name}"),
-            "name a task of the study",
-            repr(name),
-            nearest(str(name), list(tasks), otherwise=f"name one of {', '.join(tasks)}"),
-        )
+        Fault(what(f"{place}.{name}"), rule, repr(name), nearest(str(name), list(tasks), otherwise=otherwise))
         for place, name in named
         if tasks and name not in tasks
     ]
@@ -72,21 +67,13 @@ def fold_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
             return wrong
     holdouts = {"split.validation": split.get("validation")}
     holdouts |= {f"tasks.{name}.validation": task.get("validation") for name, task in tasks_of(raw).items()}
-    return [
-        Fault(
-            what(key),
-            f"be left out with split.{key_of_folds}, by which every training row validates once",
-            show(value),
-            f"take it out, or take split.{key_of_folds} out",
-        )
-        for key, value in holdouts.items()
-        if value is not None
-    ]
+    rule = f"be left out with split.{key_of_folds}, by which every training row validates once"
+    remedy = f"take it out, or take split.{key_of_folds} out"
+    return [Fault(what(key), rule, show(value), remedy) for key, value in holdouts.items() if value is not None]
 
 
 def _folds_of_extra(task: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    extra = task.get("extra_train")
-    for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ()):
+    for index, entry in enumerate(entries(task, "extra_train")):
         fold = entry.get("fold") if isinstance(entry, dict) else None
         if isinstance(fold, int):
             yield index, fold
@@ -128,8 +115,7 @@ def kind_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[F
     """A fault for each task whose metric does not fit what its labels are, or whose keys name two sorts of them."""
     faults: list[Fault] = []
     for name, task in tasks_of(raw).items():
-        kind, metric, columns = kind_of(task), metric_of(task), task.get("columns")
-        columns = columns if isinstance(columns, dict) else {}
+        kind, metric, columns = kind_of(task), metric_of(task), section(task, "columns")
         faults += _pair_faults(name, task, columns, what)
         sorts = [key for key in ("labels", "values", "choices", "better") if columns.get(key)]
         sorts += ["label"] * (bool(sorts) and isinstance(columns.get("label"), list | tuple))
@@ -172,10 +158,10 @@ def _pair_faults(
 def packing_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault where rows with candidates or texts to compare, which are several inputs, are to be packed."""
     training, space = section(raw, "training"), section(raw, "search_space")
-    heads = _choices(space.get("head")) or [training.get("head")]
+    heads = _choices(space, "head") or [training.get("head")]
     several = ("preference",) if {*heads} == {"verbalizer"} else ("choice", "preference")  # letters share an input
     tasks = [name for name, task in tasks_of(raw).items() if kind_of(task) in several]
-    choices = _choices(space.get("batching"))
+    choices = _choices(space, "batching")
     set_to = {"training.batching": [training.get("batching")], "search_space.batching": choices}
     rule = (
         f"not be packed beside candidates or texts to compare, each of which is an input by itself: {', '.join(tasks)}"
@@ -192,7 +178,7 @@ def chain_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[
     tasks = [name for name, task in tasks_of(raw).items() if kind_of(task) == "overlapping"]
     heads = {
         "training.tag_head": [section(raw, "training").get("tag_head")],
-        "search_space.tag_head": _choices(section(raw, "search_space").get("tag_head")),
+        "search_space.tag_head": _choices(section(raw, "search_space"), "tag_head"),
     }
     rule = f"be softmax beside entities that may overlap, whose types have tags of their own: {', '.join(tasks)}"
     return [Fault(what(key), rule, "crf", "take it out") for key, own in heads.items() if tasks and "crf" in own]
@@ -202,8 +188,8 @@ def report_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
     """A fault for each metric of a task's ``report`` that no kind of task has together with the metric that decides."""
     faults = []
     for name, task in tasks_of(raw).items():
-        kind, report = kind_of(task), task.get("report")
-        for index, metric in enumerate(report if isinstance(report, list | tuple) else ()):
+        kind = kind_of(task)
+        for index, metric in enumerate(entries(task, "report")):
             if kind not in kinds_of(metric):
                 rule = "be a metric for the kind of task that the metric of the task is for"
                 got = f"{metric!r}, which is for {' or '.join(KIND_WORDS[kind] for kind in kinds_of(metric))}"
@@ -214,26 +200,18 @@ def report_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
 def worker_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
     """A fault where FSDP is to shard the weights over a single worker, or where a search space varies FSDP."""
     space, workers = section(raw, "search_space"), section(raw, "resources").get("workers", 1)
-    faults = [
-        Fault(
-            what(f"search_space.{key}"),
-            "be the same in all trials, which differ in what is trained and not in how",
-            "a key of the search space",
-            "set it under training:",
-        )
-        for key in ("fsdp", "fsdp_config")
-        if key in space
-    ]
+    rule, got = "be the same in all trials, which differ in what is trained and not in how", "a key of the search space"
+    varied = [key for key in ("fsdp", "fsdp_config") if key in space]
+    faults = [Fault(what(f"search_space.{key}"), rule, got, "set it under training:") for key in varied]
     writing = [name for name, task in tasks_of(raw).items() if kind_of(task) == "text"]
     if section(raw, "training").get("fsdp") is True and writing:
         rule = f"be left out with tasks of texts, whose head is the embeddings' table: {', '.join(writing)}"
         faults.append(Fault(what("training.fsdp"), rule, "true", "take it out: workers then hold whole copies"))
-    heads = [section(raw, "training").get("tag_head"), *_choices(space.get("tag_head"))]
+    heads = [section(raw, "training").get("tag_head"), *_choices(space, "tag_head")]
     if section(raw, "training").get("fsdp") is True and "crf" in heads:
         rule = "be left out with tag_head: crf, whose transitions are needed whole beside the head"
         faults.append(Fault(what("training.fsdp"), rule, "true", "take it out: workers then hold whole copies"))
-    objectives = section(raw, "search").get("objectives")
-    if isinstance(objectives, list | tuple) and "gain" in objectives and writing:
+    if "gain" in entries(section(raw, "search"), "objectives") and writing:
         rule = f"not have gain with tasks of texts, which have no mean to gain for: {', '.join(writing)}"
         faults.append(Fault(what("search.objectives"), rule, "gain", "take it out"))
     if section(raw, "training").get("fsdp") is True and workers == 1:
@@ -242,9 +220,8 @@ def worker_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
     return faults
 
 
-def _choices(distribution: Any) -> list[Any]:
-    found = distribution.get("choices") if isinstance(distribution, dict) else None
-    return list(found) if isinstance(found, list | tuple) else []
+def _choices(space: Mapping[str, Any], key: str) -> list[Any]:
+    return entries(section(space, key), "choices")
 
 
 def device_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list[Fault]:
@@ -287,11 +264,10 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
         rule = f"vary a key that may change while a trial trains, for the scheduler pbt: {', '.join(CHANGING)}"
         faults.append(Fault(what("search_space"), rule, ", ".join(space) or "nothing", "add one, or name asha"))
     for key in ("ema_decay", "head_learning_rate"):  # a trial cannot go on from weights or rates that another lacks
-        distribution = space.get(key)
-        choices = distribution.get("choices") if isinstance(distribution, dict) else None
-        if isinstance(choices, list | tuple) and None in choices and len(choices) > 1:
+        choices = _choices(space, key)
+        if None in choices and len(choices) > 1:
             rule = "have no null beside numbers with the scheduler pbt: trials go on from each other's states"
-            faults.append(Fault(what(f"search_space.{key}.choices"), rule, show([*choices]), "take it out"))
+            faults.append(Fault(what(f"search_space.{key}.choices"), rule, show(choices), "take it out"))
     choosing = any(kind_of(task) == "choice" for task in tasks_of(raw).values())
     # A trial keeps its own best checkpoint, which reads texts as it was trained to.
     for key in (*LIMIT_KEYS, "backbone"):
@@ -312,18 +288,11 @@ def population_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> 
     if training.get("evals_per_epoch", 1) != 1:
         unsupported["training.evals_per_epoch"] = (True, "a trial meets the others after whole epochs")
     if training.get("best_by") == "loss":
-        unsupported["training.best_by"] = (
-            True,
-            "a trial's own best weights are kept by its score",
-        )
-    stages = training.get(STAGES)
-    keys_of_stages = [keys for keys in (stages if isinstance(stages, list | tuple) else ()) if isinstance(keys, dict)]
+        unsupported["training.best_by"] = (True, "a trial's own best weights are kept by its score")
+    keys_of_stages = [keys for keys in entries(training, STAGES) if isinstance(keys, dict)]
     for place, keys in (("training", [training, *keys_of_stages]), ("search_space", [space])):
         stops = any(each.get("early_stopping_patience") is not None for each in keys)
-        unsupported[f"{place}.early_stopping_patience"] = (
-            stops,
-            "a trial would be missing where all meet",
-        )
+        unsupported[f"{place}.early_stopping_patience"] = (stops, "a trial would be missing where all meet")
     for key, (value, reason) in unsupported.items():
         if value:
             rule = f"be left out with the scheduler pbt: {reason}"

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from tutti.config.columns import Columns
 from tutti.config.metric_facts import kind_of, kinds_of, needs_texts
-from tutti.config.raw import in_one_text, metric_of, tasks_of
+from tutti.config.raw import entries, in_one_text, metric_of, section, tasks_of
 from tutti.config.study import INSTRUCTION_COLUMNS, GlueKind, LayoutName, TaskConfig
 from tutti.config.yaml_file import show
 from tutti.errors import Fault
@@ -63,11 +63,8 @@ def layout_faults(raw: Mapping[str, Any], *, what: Callable[[str], str]) -> list
 
 
 def _unused_keys(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
-    layout, cleaning = task["layout"], task.get("cleaning")
-    steps = cleaning if isinstance(cleaning, dict) else {}
-    columns = task.get("columns")
-    label = columns.get("label") if isinstance(columns, dict) else None
-    values = {**task, **{f"cleaning.{step}": on for step, on in steps.items()}}
+    layout, label = task["layout"], section(task, "columns").get("label")
+    values = {**task, **{f"cleaning.{step}": on for step, on in section(task, "cleaning").items()}}
     values["columns.label"] = label if isinstance(label, list | tuple) else None
     return [
         Fault(
@@ -95,7 +92,7 @@ def _only_separator(columns: Any) -> bool:
 
 def _texts_twice(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     """A fault for each text that a template and a column would both be."""
-    columns, defaults = task.get("columns"), Columns()
+    columns, defaults = section(task, "columns"), Columns()
     return [
         Fault(
             what(f"tasks.{name}.columns.{text}"),
@@ -106,21 +103,15 @@ def _texts_twice(name: str, task: Mapping[str, Any], what: Callable[[str], str])
         for text, template in (("text", "template"), ("text_b", "template_b"))
         if task.get(template)
         and not in_one_text(task)
-        and isinstance(columns, dict)
         and columns.get(text, getattr(defaults, text)) not in (None, getattr(defaults, text))
     ]
 
 
 def _soft_values(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
-    extra = task.get("extra_train")
+    rule = "be hard in a task whose labels are numbers, texts, tags or pairs"
     return [
-        Fault(
-            what(f"tasks.{name}.extra_train.{index}.labels"),
-            "be hard in a task whose labels are numbers, texts, tags or pairs",
-            "soft",
-            "take it out",
-        )
-        for index, entry in enumerate(extra if isinstance(extra, list | tuple) else ())
+        Fault(what(f"tasks.{name}.extra_train.{index}.labels"), rule, "soft", "take it out")
+        for index, entry in enumerate(entries(task, "extra_train"))
         if isinstance(entry, dict)
         and entry.get("labels") == "soft"
         and kind_of(task) in ("value", "values", "preference", "text", "tokens", "span", "tags")
@@ -131,10 +122,10 @@ def _texts_faults(name: str, task: Mapping[str, Any], what: Callable[[str], str]
     """The faults of a task of texts: columns that its format lacks, and a metric of texts that are not written."""
     if task["layout"] != "instructions":
         return
-    form, columns = task.get("format", TaskConfig.model_fields["format"].default), task.get("columns")
+    form = task.get("format", TaskConfig.model_fields["format"].default)
     defaults = {**Columns().model_dump(), **INSTRUCTION_COLUMNS}
     used = ("id", "text", "label") if form == "input-output" else ("id",)
-    for key, column in columns.items() if isinstance(columns, dict) else ():
+    for key, column in section(task, "columns").items():
         if key in defaults and key not in used and column != defaults[key]:
             rule, remedy = f"be left out with the format {form}, which names its columns", "take it out"
             yield Fault(what(f"tasks.{name}.columns.{key}"), rule, show(column), remedy)
@@ -148,15 +139,14 @@ def _texts_faults(name: str, task: Mapping[str, Any], what: Callable[[str], str]
 
 def _other_prompts(name: str, task: Mapping[str, Any], what: Callable[[str], str]) -> list[Fault]:
     """A fault for each set of questions whose prompts are chats where the task's are none, or the other way round."""
-    sets, chat = task.get("report_sets"), task.get("format") == "chat"
+    chat = task.get("format") == "chat"
+    rule = f"{'be' if chat else 'not be'} chat as the task's format is{'' if chat else ' none'}"
+    remedy = "write the questions as the task's rows are written"
     return [
         Fault(
-            what(f"tasks.{name}.report_sets.{entry}.format"),
-            f"{'be' if chat else 'not be'} chat as the task's format is{'' if chat else ' none'}",
-            show(values.get("format", "input-output")),
-            "write the questions as the task's rows are written",
+            what(f"tasks.{name}.report_sets.{entry}.format"), rule, show(values.get("format", "input-output")), remedy
         )
-        for entry, values in (sets.items() if isinstance(sets, dict) else ())
+        for entry, values in section(task, "report_sets").items()
         if isinstance(values, dict) and (values.get("format") == "chat") != chat
     ]
 

@@ -60,8 +60,8 @@ def load_study(
     else:
         raw, folder, places = _plain(path), Path.cwd(), Places("the study")
     faults = []
-    common, for_space = _split_overrides(overrides)
-    faults += override(raw, common, places)
+    for_space = [text for text in overrides if text.strip().startswith(f"{_SPACE}.")]  # after its file has been read
+    faults += override(raw, [text for text in overrides if text not in for_space], places)
     faults += _read_space(raw, folder, places)
     faults += override(raw, for_space, places)
     faults += _odd_values(raw, places)
@@ -177,12 +177,6 @@ class Places:
             return fault
         option = f"--set {_SPACE}.{key.split('.')[0]}=null"
         return replace(fault, remedy=f"{fault.remedy}; `{option}` takes it out of the shipped search space")
-
-
-def _split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits off the overrides of single search-space keys, which apply only after the space's file has been read."""
-    for_space = [text for text in overrides if text.strip().startswith(f"{_SPACE}.")]
-    return [text for text in overrides if text not in for_space], for_space
 
 
 def override(raw: dict[str, Any], overrides: Sequence[str], places: Places) -> list[Fault]:

@@ -15,6 +15,12 @@ def section(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def entries(raw: Mapping[str, Any], key: str) -> list[Any]:
+    """The list under a key; empty where it is missing or is no list."""
+    value = raw.get(key)
+    return list(value) if isinstance(value, list | tuple) else []
+
+
 def tasks_of(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The tasks by name, without those that are no mappings."""
     return {name: task for name, task in section(raw, "tasks").items() if isinstance(task, dict)}

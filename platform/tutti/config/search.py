@@ -88,13 +88,10 @@ def _objective_faults(search: Mapping[str, Any], *, what: What) -> list[Fault]:
 def _grid_faults(
     search: Mapping[str, Any], space: Mapping[str, Distribution], fixed: Values, *, what: What
 ) -> list[Fault]:
+    rule = "have finitely many values for the sampler grid"
+    remedy = "make it categorical, int, or uniform with `step:`, or name another sampler"
     faults = [
-        Fault(
-            what(f"search_space.{key}"),
-            "have finitely many values for the sampler grid",
-            f"the type {distribution.type} without a step",
-            "make it categorical, int, or uniform with `step:`, or name another sampler",
-        )
+        Fault(what(f"search_space.{key}"), rule, f"the type {distribution.type} without a step", remedy)
         for key, distribution in space.items()
         if not is_finite(distribution)
     ]

@@ -38,10 +38,7 @@ def _listed(condition: Any) -> Any:
     return {key: value if isinstance(value, list | tuple) else (value,) for key, value in condition.items()}
 
 
-Condition = Annotated[
-    dict[str, Annotated[tuple[Choice, ...], Field(min_length=1)]],
-    BeforeValidator(_listed),
-]
+Condition = Annotated[dict[str, Annotated[tuple[Choice, ...], Field(min_length=1)]], BeforeValidator(_listed)]
 
 
 class _Distribution(BaseModel):

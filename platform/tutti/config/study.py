@@ -5,15 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    Tag,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from tutti.config.cleaning import Cleaning
@@ -276,6 +268,10 @@ class Resources(Strict):
     gpus_per_worker: Annotated[float, Field(ge=0, le=1)] = 0  # at most one
     concurrent_trials: Annotated[int, Field(ge=1)] | None = None  # by default as many as the cluster can hold
     isolation: Literal["auto", "warm", "isolated"] = "auto"  # isolated: new worker processes for every trial
+
+    def __str__(self) -> str:
+        each = f"{self.cpus_per_worker} CPUs and {self.gpus_per_worker:g} GPUs"
+        return f"workers: {self.workers}, each with {each}"
 
     @field_validator("gpus_per_worker")
     @classmethod

@@ -160,14 +160,7 @@ class TaskBatchSampler(Sampler[TaskBatch]):
     """
 
     def __init__(
-        self,
-        rows: Mapping[str, BatchRows],
-        *,
-        plan: BatchPlan,
-        seed: int,
-        stage: int,
-        rank: int,
-        world: int,
+        self, rows: Mapping[str, BatchRows], *, plan: BatchPlan, seed: int, stage: int, rank: int, world: int
     ) -> None:
         self._rows = dict(rows)
         self._seed, self._stage = seed, stage

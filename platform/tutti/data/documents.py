@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,14 @@ def read_documents(file: Path, *, columns: Sequence[str] = ("text",), end: Docum
         got = "a folder" if file.is_dir() else "no such file"
         raise StudyError(Fault(str(file), "be a text file", got, nearest_file(file, otherwise="correct the path")))
     suffixes = [suffix for suffix in file.suffixes if suffix not in _COMPRESSED]
-    read: Callable[..., Iterator[Any]] = {
+    readers: dict[str, Callable[..., Iterator[Any]]] = {
         ".csv": _csv,
-        ".tsv": _tsv,
+        ".tsv": partial(_csv, tabs=True),
         ".jsonl": _json_lines,
         ".ndjson": _json_lines,
         ".parquet": _parquet,
-    }.get(suffixes[-1] if suffixes else "", _blocks if end == "blank-line" else _lines)
+    }
+    read = readers.get(suffixes[-1] if suffixes else "", _blocks if end == "blank-line" else _lines)
     some = False
     try:
         for text in read(file, columns):
@@ -92,10 +94,6 @@ def _csv(file: Path, columns: Sequence[str], *, tabs: bool = False) -> Iterator[
         _check_columns(file, columns, rows.fieldnames or ())
         for row in rows:
             yield from (row[column] for column in columns)
-
-
-def _tsv(file: Path, columns: Sequence[str]) -> Iterator[Any]:
-    return _csv(file, columns, tabs=True)
 
 
 def _json_lines(file: Path, columns: Sequence[str]) -> Iterator[Any]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tutti.data.choices import CANDIDATES
 from tutti.data.encoding_key import state_of, table_key
-from tutti.data.flat_rows import BatchLengths
-from tutti.data.long_texts import WINDOWS
+from tutti.data.flat_rows import ListColumns
 from tutti.data.prepared import REPORTED, Prepared, read_columns
 from tutti.data.prompts import SCHEMA, check_answers, encoded_prompts, prompt_key, with_target_places
 from tutti.data.special_tokens import padding_token
-from tutti.data.token_units import PLACES
 from tutti.data.tokenized import column_names, tokenized
 from tutti.errors import BackboneError, Fault, StorageError, first_line
 from tutti.files import whole_folder, write_whole
@@ -40,7 +36,7 @@ _TABLE, _INFO = "encoded.arrow", "info.json"
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedPart(BatchLengths):
+class EncodedPart(ListColumns):
     """One part of one task, encoded. Index i is the same row in all attributes.
 
     Attributes:
@@ -76,28 +72,14 @@ class EncodedPart(BatchLengths):
     most_units: int = 0
     answers: np.ndarray | None = None
 
-    @cached_property
-    def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """All tokens ``(tokens,)``, each input's start ``(inputs + 1,)``, all token types ``(tokens,)`` or None.
-
-        An input is a row or, with ``windows``, a window of one. Read from the Arrow table only once, however often the
-        part is evaluated. Token types are None if all are 0, as with single texts, since encoders default to 0.
-        """
-        table = self.encoded.with_format("arrow")[:]
-        ids, starts = _flatten(table.column("input_ids"))
-        if self.windows is not None:
-            starts = np.append(0, _flatten(table.column(WINDOWS))[0]).cumsum(dtype=np.int64)
-        types = _flatten(table.column("token_type_ids"))[0] if "token_type_ids" in table.column_names else None
-        return ids, starts, types if types is not None and types.any() else None
-
-    @cached_property
-    def units(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """``(units, 3)`` int32 of ``PLACES``, and each row's start ``(rows + 1,)``; None for rows without tags."""
-        if PLACES[0] not in self.encoded.column_names:
+    def column(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        if name not in self.encoded.column_names:
             return None
-        table = self.encoded.with_format("arrow")[:]
-        columns = [_flatten(table.column(name)) for name in PLACES]
-        return np.stack([values for values, _ in columns], axis=1), columns[0][1]
+        chunks = self.encoded.with_format("arrow")[:].column(name).chunks
+        values = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in chunks]
+        lengths = [chunk.value_lengths().to_numpy(zero_copy_only=False) for chunk in chunks]
+        starts = np.concatenate([[0], *lengths]).cumsum(dtype=np.int64)
+        return np.concatenate([np.empty(0, dtype=np.int32), *values]), starts
 
     def highest(self, column: str) -> int:
         """The highest value in a column of lists, such as ``input_ids``; -1 without any."""
@@ -105,30 +87,6 @@ class EncodedPart(BatchLengths):
             return -1
         values = pc.list_flatten(self.encoded.with_format("arrow")[:][column])
         return int(pc.max(values).as_py()) if len(values) else -1
-
-    @cached_property
-    def windows(self) -> np.ndarray | None:
-        """``(rows,)`` int64, number of windows of each row; None if every row is one input."""
-        if WINDOWS not in self.encoded.column_names:
-            return None
-        _, starts = _flatten(self.encoded.with_format("arrow")[:].column(WINDOWS))
-        counts = np.diff(starts)
-        return counts if (counts > 1).any() else None
-
-    @cached_property
-    def candidates(self) -> np.ndarray | None:
-        """``(rows,)`` int32, number of the candidates that have letters in each row; None in other tasks."""
-        if CANDIDATES not in self.encoded.column_names:
-            return None
-        return _flatten(self.encoded.with_format("arrow")[:].column(CANDIDATES))[0]
-
-
-def _flatten(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """All values of a list column, ``(values,)``, and the start of each row, ``(rows + 1,)`` int64."""
-    values = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
-    lengths = [chunk.value_lengths().to_numpy(zero_copy_only=False) for chunk in column.chunks]
-    starts = np.concatenate([[0], *lengths]).cumsum(dtype=np.int64)
-    return np.concatenate([np.empty(0, dtype=np.int32), *values]), starts
 
 
 def take(part: EncodedPart, rows: np.ndarray) -> EncodedPart:
@@ -267,21 +225,16 @@ def _encode(
 
     for _ in range(_ATTEMPTS):
         if not _is_complete(folder):
-            _write_table(folder, path, tokenizer, limit, swaps, chat)
+            try:
+                with whole_folder(folder, unless=lambda: _is_complete(folder)) as temporary:
+                    _write_files(temporary, path, tokenizer, limit, swaps, chat)
+            except StorageError:
+                if not _is_complete(folder):  # by another process
+                    raise
         with suppress(FileNotFoundError):  # another process is replacing the folder by its own, equal table
             return Dataset.from_file(str(folder / _TABLE))
     remedy = "check whether something else removes files there"
     raise StorageError(Fault(str(folder), "stay there once it is written", "a folder that is gone", remedy))
-
-
-def _write_table(folder: Path, path: Path, tokenizer: Any, limit: TextLimit, swaps: bool, chat: bool | None) -> None:
-    """Writes the table atomically, unless another process completes it first."""
-    try:
-        with whole_folder(folder, unless=lambda: _is_complete(folder)) as temporary:
-            _write_files(temporary, path, tokenizer, limit, swaps, chat)
-    except StorageError:
-        if not _is_complete(folder):
-            raise
 
 
 def load_tokenizer(tokenizer: str) -> Any:

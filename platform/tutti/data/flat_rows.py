@@ -55,8 +55,46 @@ class FlatRows(Protocol):
     def batch_lengths(self, *, apart: bool, multiple: int = 1) -> np.ndarray: ...
 
 
-class BatchLengths:
-    """Gives ``FlatRows`` the lengths of their inputs in batches."""
+class ListColumns:
+    """Gives ``FlatRows`` what columns of lists hold, and the lengths of their inputs in batches."""
+
+    def column(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """All values of a column of lists, ``(values,)``, and each row's start, ``(rows + 1,)`` int64; None without."""
+        raise NotImplementedError
+
+    @cached_property
+    def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """All tokens ``(tokens,)``, each input's start ``(inputs + 1,)``, all token types ``(tokens,)`` or None.
+
+        An input is a row or, with ``windows``, a window of one. Read only once, however often the rows are evaluated.
+        Token types are None if all are 0, as with single texts, since encoders default to 0.
+        """
+        tokens, types, windows = map(self.column, ("input_ids", "token_type_ids", WINDOWS))
+        assert tokens is not None
+        ids, starts = tokens
+        if self.windows is not None and windows is not None:
+            starts = np.append(0, windows[0]).cumsum(dtype=np.int64)
+        return ids, starts, types[0] if types is not None and types[0].any() else None
+
+    @cached_property
+    def units(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """``(units, 3)`` int32 of ``PLACES``, and each row's start ``(rows + 1,)``; None for rows without tags."""
+        columns = [column for name in PLACES if (column := self.column(name)) is not None]
+        return (np.stack([values for values, _ in columns], axis=1), columns[0][1]) if columns else None
+
+    @cached_property
+    def windows(self) -> np.ndarray | None:
+        """``(rows,)`` int64, number of windows of each row; None if every row is one input."""
+        if (windows := self.column(WINDOWS)) is None:
+            return None
+        counts = np.diff(windows[1])
+        return counts if (counts > 1).any() else None
+
+    @cached_property
+    def candidates(self) -> np.ndarray | None:
+        """``(rows,)`` int32, number of the candidates that have letters in each row; None in other tasks."""
+        found = self.column(CANDIDATES)
+        return None if found is None else found[0]
 
     @cached_property
     def widths(self: FlatRows) -> np.ndarray:
@@ -93,7 +131,7 @@ class BatchLengths:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenizedRows(BatchLengths):
+class TokenizedRows(ListColumns):
     """Rows without labels, from the columns of ``tokenized``."""
 
     columns: Mapping[str, Sequence[Any]]
@@ -105,36 +143,12 @@ class TokenizedRows(BatchLengths):
     def lengths(self) -> np.ndarray:
         return np.array(self.columns["length"], dtype=np.int32)
 
-    @cached_property
-    def flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        ids, starts = _flattened(self.columns["input_ids"])
-        if self.windows is not None:
-            starts = np.append(0, _flattened(self.columns[WINDOWS])[0]).cumsum(dtype=np.int64)
-        types = _flattened(self.columns["token_type_ids"])[0] if "token_type_ids" in self.columns else None
-        return ids, starts, types if types is not None and types.any() else None
-
-    @cached_property
-    def units(self) -> tuple[np.ndarray, np.ndarray] | None:
-        if PLACES[0] not in self.columns:
+    def column(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        if (rows := self.columns.get(name)) is None:
             return None
-        columns = [_flattened(self.columns[name]) for name in PLACES]
-        return np.stack([values for values, _ in columns], axis=1), columns[0][1]
-
-    @cached_property
-    def windows(self) -> np.ndarray | None:
-        counts = np.array(list(map(len, self.columns.get(WINDOWS, ()))), dtype=np.int64)
-        return counts if (counts > 1).any() else None
-
-    @property
-    def candidates(self) -> np.ndarray | None:
-        return _flattened(self.columns[CANDIDATES])[0] if CANDIDATES in self.columns else None
+        starts = np.concatenate([[0], list(map(len, rows))]).cumsum(dtype=np.int64)
+        return np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(starts[-1])), starts
 
     @property
     def most_units(self) -> int:
         return 0 if self.units is None else int(np.diff(self.units[1]).max(initial=1))
-
-
-def _flattened(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """All values of a column of lists, ``(values,)``, and the start of each row, ``(rows + 1,)`` int64."""
-    starts = np.concatenate([[0], list(map(len, rows))]).cumsum(dtype=np.int64)
-    return np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(starts[-1])), starts

@@ -88,8 +88,11 @@ def hold_out(tasks: Mapping[str, TaskRows], rule: Split) -> tuple[dict[str, Task
         TaskFileError, ConfigError: where the rows cannot be held out so.
     """
     for_all(tasks, _check_groups)
-    sets = _sets(tasks)
-    notices = [f"{name}: {_SHARED}" for name, rows in tasks.items() if _shares_texts(rows)]
+    frames = {name: pd.concat([rows.regular, rows.validation]) for name, rows in tasks.items()}
+    compared = {name: rows for name, rows in tasks.items() if rows.kind.comparative}
+    sets = text_groups_of(frames, apart=[*compared])  # the connected set of each row, those of validation files last
+    shared = [name for name, own in compared.items() if own.validation is None and not can_be_apart(own.regular)]
+    notices = [f"{name}: {_SHARED}" for name in shared]
     given = {name: sets[name][len(rows.regular) :] for name, rows in tasks.items()}  # sets of validation files' rows
     left = {}
     for name, rows in tasks.items():
@@ -119,17 +122,6 @@ def hold_out(tasks: Mapping[str, TaskRows], rule: Split) -> tuple[dict[str, Task
             numbers[~rows.train["extra"].to_numpy()] = parts[name]
             result[name] = replace(_held_out(rows, parts[name] >= 0), train=rows.train.assign(fold=numbers))
     return _without_validated_extra(result), folds, notices
-
-
-def _sets(tasks: Mapping[str, TaskRows]) -> dict[str, np.ndarray]:
-    """By task ``(regular rows, then rows of its validation file,)``: the number of each row's connected set."""
-    frames = {name: pd.concat([rows.regular, rows.validation]) for name, rows in tasks.items()}
-    return text_groups_of(frames, apart=[name for name, rows in tasks.items() if rows.kind.comparative])
-
-
-def _shares_texts(rows: TaskRows) -> bool:
-    """Whether pairs of which one text is better are held out though others have the same texts."""
-    return rows.kind.comparative and rows.validation is None and not can_be_apart(rows.regular)
 
 
 def _check_groups(rows: TaskRows) -> None:

@@ -40,10 +40,8 @@ def odd_labels(labels: pd.Series, *, source: str) -> list[str]:
     if _are_measured([*map(str, counts.index)]):
         got, remedy = f"{len(counts)} different numbers in {len(labels)} rows", "such as rmse or pearson"
         if len(counts) * 2 > len(labels):
-            rule, remedy = (
-                "have several rows of each class, as a metric of classes asks",
-                f"name a metric of numbers, {remedy}",
-            )
+            rule = "have several rows of each class, as a metric of classes asks"
+            remedy = f"name a metric of numbers, {remedy}"
             raise TaskFileError(Fault(source, rule, got, remedy))
         notices.append(f"{source}: {got} are a class each; if they are amounts, name a metric of numbers, {remedy}")
     return notices

@@ -20,14 +20,7 @@ from tutti.data.hold_out import TaskRows, fewer_validated, hold_out
 from tutti.data.leaks import leak_notices
 from tutti.data.missed_group import missed_group
 from tutti.data.odd_labels import odd_labels, unjudged_classes
-from tutti.data.prepared import (
-    PREPARED_FILE,
-    REPORTED,
-    Prepared,
-    load_prepared,
-    write_prepared,
-    write_rows,
-)
+from tutti.data.prepared import PREPARED_FILE, REPORTED, Prepared, load_prepared, write_prepared, write_rows
 from tutti.data.row_weights import row_weights
 from tutti.data.several_files import at_most, join_files
 from tutti.data.several_labels import several_labels

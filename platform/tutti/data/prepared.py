@@ -186,10 +186,7 @@ def write_prepared(prepared: Prepared) -> None:
             task: {
                 part: {
                     "file": info.path.relative_to(prepared.folder).as_posix(),
-                    "rows": info.rows,
-                    "texts_sha256": info.texts_sha256,
-                    "labelled": info.labelled,
-                    "soft": info.soft,
+                    **{name: value for name, value in vars(info).items() if name != "path"},
                 }
                 for part, info in parts.items()
             }
@@ -213,12 +210,7 @@ def load_prepared(folder: Path) -> Prepared:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         parts = {
-            task: {
-                part: PartInfo(
-                    folder / info["file"], info["rows"], info["texts_sha256"], info["labelled"], info["soft"]
-                )
-                for part, info in infos.items()
-            }
+            task: {part: PartInfo(folder / info.pop("file"), **info) for part, info in infos.items()}
             for task, infos in content["parts"].items()
         }
         tasks = tuple(Task.from_dict(task, folder) for task in content["tasks"])

@@ -82,14 +82,7 @@ def validation_values(values: np.ndarray, groups: np.ndarray, *, share: float, s
 
 
 def fold_numbers(
-    labels: np.ndarray,
-    groups: np.ndarray,
-    *,
-    extra: np.ndarray,
-    names: Sequence[str],
-    folds: int,
-    seed: int,
-    task: str,
+    labels: np.ndarray, groups: np.ndarray, *, extra: np.ndarray, names: Sequence[str], folds: int, seed: int, task: str
 ) -> np.ndarray:
     """Assigns each row to the fold in which it is validated: stratified, shuffled, and reproducible.
 

@@ -45,26 +45,15 @@ def generation_config(settings: Mapping[str, Any], *, where: str = "generation")
         ConfigError: where one is unknown or does not fit.
     """
     known = GenerationConfig().to_dict().keys() | {"max_new_tokens"}
-    faults = [
-        Fault(
-            f"{where}.{name}",
-            "be a field of transformers.GenerationConfig",
-            repr(name),
-            nearest(name, known, otherwise="take it out"),
-        )
-        for name in settings
-        if name not in known
-    ]
-    faults += [
-        Fault(
-            f"{where}.{name}",
-            "be left out: it follows from the backbone and the task",
-            repr(settings[name]),
-            "take it out",
-        )
-        for name in _OWN
-        if name in settings
-    ]
+    faults = []
+    for name, value in settings.items():
+        what = f"{where}.{name}"
+        if name not in known:
+            rule, remedy = "be a field of transformers.GenerationConfig", nearest(name, known, otherwise="take it out")
+            faults.append(Fault(what, rule, repr(name), remedy))
+        elif name in _OWN:
+            rule = "be left out: it follows from the backbone and the task"
+            faults.append(Fault(what, rule, repr(value), "take it out"))
     if "max_new_tokens" in settings and type(settings["max_new_tokens"]) is not int:
         got = repr(settings["max_new_tokens"])
         faults.append(Fault(f"{where}.max_new_tokens", "be a whole number from 1 up", got, "set it, or leave it out"))
@@ -109,7 +98,7 @@ def generate(
     config.update(pad_token_id=part.pad_token_id, eos_token_id=end, bos_token_id=tokenizer.bos_token_id)
     new, room = config.max_new_tokens, getattr(model.config, "max_position_embeddings", None) or sys.maxsize
     ids, starts, _ = part.flat
-    places = prompt_lengths(part)
+    places = np.array(part.encoded.data.column(SOURCE)).astype(np.int64)  # the length of each row's prompt
     training = model.training
     model.eval()
     head = model.head(task)
@@ -201,11 +190,6 @@ def _log_probabilities(
         rows = slice(start, start + step)
         scores += (-model(task, out[rows], whole[rows], places=places[rows])[:, 0].float()).tolist()
     return scores
-
-
-def prompt_lengths(part: EncodedPart) -> np.ndarray:
-    """``(rows,)`` number of tokens of each row's prompt."""
-    return np.array(part.encoded.data.column(SOURCE)).astype(np.int64)
 
 
 def _batches(lengths: np.ndarray, config: GenerationConfig, max_tokens: int) -> list[np.ndarray]:

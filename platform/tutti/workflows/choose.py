@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.errors import Fault, StudyError
 from tutti.workflows.base import StudyBase, found_study
-from tutti.workflows.electorate import electorate_of
-from tutti.workflows.vote import rule_of
+from tutti.workflows.electorate import election_of
 
 if TYPE_CHECKING:
     from tutti.outputs.election.choice import Choice, Submission
@@ -96,17 +95,7 @@ def _card(folder: Path) -> dict[str, Any] | None:
 
 def _elect(study: StudyBase, keys: dict[str, Any]) -> Election:
     from tutti.config.recipe import Recipe
-    from tutti.outputs.election.estimates import Estimates
-    from tutti.outputs.election.members import elect
 
     recipe = Recipe.model_validate({name: value for name, value in keys.items() if name != "others"})
     studies = {study.name: study, **{Path(path).name: found_study(path, like=study) for path in keys["others"]}}
-    return elect(
-        study=study.name,
-        bank=electorate_of(studies, members=recipe.members),
-        tasks=study.prepared.tasks,
-        validation=study.prepared.validation_rows(),
-        needed={},
-        rule=rule_of(recipe),
-        estimates=Estimates(study.folder.estimates),
-    )
+    return election_of(studies, recipe)[1]

@@ -114,9 +114,9 @@ def quiet_console() -> Console:
     return Console(quiet=True)
 
 
-def table_of_numbers(*texts: str, numbers: Iterable[str], caption: str | None = None) -> Table:
+def table_of_numbers(*texts: str, numbers: Iterable[str]) -> Table:
     """An empty table: columns of texts, then right-aligned columns of numbers."""
-    table = Table(caption=caption, caption_justify="left")
+    table = Table()
     for name in texts:
         table.add_column(name)
     for name in numbers:

@@ -93,10 +93,8 @@ def _check_seed(data: Path, *, seed: int) -> None:
 
     previous = (data / SEED_FILE).read_text(encoding="utf8").strip()
     if previous != str(seed):
-        got, remedy = (
-            f"{seed} where it was {previous}",
-            f"give --seed {previous} to go on there, or another folder as --out",
-        )
+        got = f"{seed} where it was {previous}"
+        remedy = f"give --seed {previous} to go on there, or another folder as --out"
         raise StudyError(Fault(f"--seed of the demo in {data.parent}", "be that of its data", got, remedy))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tutti.bank.electorate import Electorate
 from tutti.config.load import load_recipe
@@ -13,9 +13,7 @@ from tutti.workflows import stores
 from tutti.workflows.base import StudyBase, found_study
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from tutti.outputs.election.members import Election
+    from tutti.outputs.election.members import Election, Rule
     from tutti.outputs.pseudo.pool import Pool
 
 
@@ -54,31 +52,71 @@ def pools_of(studies: Mapping[str, StudyBase], name: str) -> dict[str, Pool]:
     return pools(studies[name].prepared, task_specs(studies[name].config.tasks), others=others)
 
 
-def of_trials_alone(
-    console: Console, recipe: Recipe, elect: Callable[[Members], tuple[Electorate, Election]]
+def rule_of(recipe: Recipe) -> Rule:
+    """The rule by which a recipe's ensemble is chosen and combined."""
+    from tutti.outputs.election.members import Rule
+
+    return Rule(
+        **recipe.members.model_dump(exclude={"studies"}),
+        method=recipe.method,
+        decision=recipe.decision,
+        calibration=recipe.calibration,
+    )
+
+
+def election_of(
+    studies: Mapping[str, StudyBase],
+    recipe: Recipe,
+    *,
+    wanted: Container[str] | None = None,
+    only: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[Electorate, Election]:
-    """A recipe's election, of which guests have no part where they would vote: they have no weights, to predict with or
-    to train again. One notice then tells what the vote scores without them.
+    """Who may vote, and whom a recipe elects on the first study's validation rows.
 
     Args:
-        elect: of who may vote, the candidates and the election.
+        wanted: as of ``elect``.
+        only: as of ``electorate_of``.
     """
-    members, guests = recipe.members, set[str]()
-    trials = members.model_copy(update={"guests": False})
+    from tutti.outputs.election.estimates import Estimates
+    from tutti.outputs.election.members import elect
+
+    study, bank = next(iter(studies.values())), electorate_of(studies, members=recipe.members, only=only)
+    return bank, elect(
+        study=study.name,
+        bank=bank,
+        tasks=study.prepared.tasks,
+        validation=study.prepared.validation_rows(),
+        needed={},
+        rule=rule_of(recipe),
+        wanted=wanted,
+        estimates=Estimates(study.folder.estimates),
+    )
+
+
+def without_guests(recipe: Recipe) -> Recipe:
+    """The recipe with trials as its only voters."""
+    return recipe.model_copy(update={"members": recipe.members.model_copy(update={"guests": False})})
+
+
+def election_of_trials(studies: Mapping[str, StudyBase], recipe: Recipe, **given: Any) -> tuple[Electorate, Election]:
+    """As ``election_of``, but guests have no part where they would vote: they have no weights, to predict with or to
+    train again. One notice then tells what the vote scores without them.
+    """
+    guests = set[str]()
     try:
-        bank, election = elect(members)
+        bank, election = election_of(studies, recipe, **given)
     except StudyError:  # such as a guest that lacks a task, by which all are ranked
-        if not members.guests:
+        if not recipe.members.guests:
             raise
     else:
         guests = {record.key for record in bank.records() if record.source is not None}
         guests &= {each.key for one in election.tasks.values() for each in one.members if each.weight}
         if not guests:
             return bank, election
-    bank, election = elect(trials)
+    bank, election = election_of(studies, without_guests(recipe), **given)
     scores = ", ".join(f"{name} {each.together[1].estimate}" for name, each in election.tasks.items())
     listed = f"Guests ({', '.join(sorted(guests))})" if guests else "Guests"
-    console.print(
+    next(iter(studies.values())).console.print(
         f"{listed} have no weights, and no part in what follows: without them the vote scores {scores} on rows that "
         "did not choose it.",
         markup=False,

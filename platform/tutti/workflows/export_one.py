@@ -29,7 +29,8 @@ def export_one(
     from tutti.outputs.election.bundle_card import Speed
     from tutti.workflows.export import Exported
 
-    number = max(predictors.vote.groups, key=lambda place: _weight(predictors, place))
+    elected = predictors.elected
+    number = max(predictors.vote.groups, key=lambda place: elected.members[place].weight if elected else 1.0)
     checkpoint = predictors.checkpoints[predictors.vote.groups[number][0]].folder
     rows = study.prepared.rows(task.name, "validation").head(_COMPARED)
     texts = {name: rows[name].tolist() for name in ("text", "text_b", "choices") if name in rows}
@@ -40,7 +41,3 @@ def export_one(
         write_whole(folder / "README.md", page)
     study.console.print(f"{out}: {said.text}, compared on {counted(len(rows), 'row')}")
     return Exported(out, Speed(said.seconds * 1000 / len(rows), {}, len(rows), "float32", None, said.difference))
-
-
-def _weight(predictors: Predictors, place: int) -> float:
-    return predictors.elected.members[place].weight if predictors.elected else 1.0

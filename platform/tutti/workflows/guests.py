@@ -177,10 +177,8 @@ def export_predictions(study: StudyBase, key: str, out: Path | str, *, task: str
     own = task_named(study, task)
     output_columns(own)
     if key not in (held := [record.key for record in study.bank.records()]):
-        rule, remedy = (
-            f"be one that has predictions: {', '.join(held) or 'none has yet'}",
-            "name one, or wait for a trial",
-        )
+        rule = f"be one that has predictions: {', '.join(held) or 'none has yet'}"
+        remedy = "name one, or wait for a trial"
         raise StudyError(Fault("--trial", rule, repr(key), remedy))
     parts = study.bank.parts(key).get(own.name, ())
     tables = {out / f"{part}.csv": to_csv(study.bank.predictions(key, own.name, part), own) for part in parts}

@@ -182,28 +182,30 @@ def _prepared(
 ) -> tuple[StudyConfig, Prepared]:
     """The rows as the study will have them, held out by groups where columns are called so."""
     from tutti.config.load import load_study
+    from tutti.config.paths import absolute, map_task_paths
     from tutti.data.prepare import prepare
     from tutti.tasks.build import task_specs
 
     groups = {name: found.group for name, found in guesses.items() if found.group}
-    if groups:
+
+    def hold_out_groups() -> None:
         document["split"] = {"validation": 0.1, "group": groups if len(guesses) > 1 else next(iter(groups.values()))}
-    absolute = {name: _absolute(task, folder) for name, task in document["tasks"].items()}
-    draft = {**document, "tasks": absolute, "backbone": "bert-base-uncased", "search": {"trials": 1}}
+
+    if groups:
+        hold_out_groups()
+    tasks = {
+        name: map_task_paths(task, lambda _, path: str(absolute(path, folder)))
+        for name, task in document["tasks"].items()
+    }
+    draft = {**document, "tasks": tasks, "backbone": "bert-base-uncased", "search": {"trials": 1}}
     config = load_study(draft)
     specs = task_specs(config.tasks, None, config.split)
     prepared = prepare(specs, validation=config.split.validation, seed=0, folder=place, group=config.split.group)
     missed = [named for notice in prepared.notices if (named := NAMED.fullmatch(notice))]
     groups |= {named[1]: named[2] for named in missed}  # columns whose values tell of the labels
     if missed:
-        document["split"] = {"validation": 0.1, "group": groups if len(guesses) > 1 else next(iter(groups.values()))}
+        hold_out_groups()
     return config, prepared
-
-
-def _absolute(task: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    from tutti.config.paths import absolute, map_task_paths
-
-    return map_task_paths(task, lambda _, path: str(absolute(path, folder)))
 
 
 def _with_samples(

@@ -16,19 +16,17 @@ from pyarrow import ArrowException
 from tutti.errors import Fault, StudyError, TaskFileError, counted, first_line, nearest
 from tutti.files import sha256_of
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, of_trials_alone, voting_studies
-from tutti.workflows.vote import rule_of
+from tutti.workflows.electorate import chosen_recipe, election_of, election_of_trials, rule_of, voting_studies
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tutti.bank.electorate import Electorate
-    from tutti.config.recipe import Members, Recipe
+    from tutti.config.recipe import Recipe
     from tutti.config.study import StudyConfig
     from tutti.ensembling.task_vote import TaskVote
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.inference import Slots
-    from tutti.outputs.election.members import Elected, Election
+    from tutti.outputs.election.members import Elected
     from tutti.outputs.submission.predictions import Shards
     from tutti.tasks.build import TaskSpec
     from tutti.tasks.layouts.protocol import FileLayout
@@ -198,19 +196,15 @@ def _run(study: StudyBase, new_rows: Input, predictors: Predictors, shards: Shar
 def connected_slots(study: StudyBase, *, most: int) -> Iterator[Slots]:
     """Connects to Ray for workers that predict, as many as the trials of a study may have, but ``most`` at the most."""
     from tutti.cluster.connect import connected
+    from tutti.config.study import Resources
     from tutti.orchestration.after.inference import Slots, slot_size
 
     resources = study.config.resources
     cpus, gpus = slot_size(resources)
     trials = resources.concurrent_trials
-    with connected(
-        workers=1,
-        cpus_per_worker=cpus,
-        gpus_per_worker=gpus,
-        concurrent_trials=None,
-        autoscaled_to=None if trials is None else trials * resources.workers,
-        tell=study.console.print,
-    ) as concurrent:
+    autoscaled_to = None if trials is None else trials * resources.workers
+    slot = Resources(cpus_per_worker=cpus, gpus_per_worker=gpus)
+    with connected(slot, autoscaled_to=autoscaled_to, tell=study.console.print) as concurrent:
         yield Slots(min(concurrent, most), cpus, gpus)
 
 
@@ -275,26 +269,11 @@ def chosen_members(
     from tutti.modeling.checkpoint import read_metadata
     from tutti.orchestration.after.encodings import Checkpoint
     from tutti.orchestration.after.weights import refit_weights, weights_of
-    from tutti.outputs.election.estimates import Estimates
-    from tutti.outputs.election.members import elect
     from tutti.training.machine.precision import ruled_out
 
     rule, first = rule_of(recipe), next(iter(studies.values()))
-
-    def election_of(members: Members) -> tuple[Electorate, Election]:
-        candidates = electorate_of(studies, members=members, only=among)
-        return candidates, elect(
-            study=first.config.study,
-            bank=candidates,
-            tasks=first.prepared.tasks,
-            validation=first.prepared.validation_rows(),
-            needed={},
-            rule=rule,
-            wanted={task.name},
-            estimates=Estimates(first.folder.estimates),
-        )
-
-    bank, election = election_of(recipe.members) if only else of_trials_alone(first.console, recipe, election_of)
+    chosen = election_of if only else election_of_trials
+    bank, election = chosen(studies, recipe, wanted={task.name}, only=among)
     elected = election.tasks[task.name]
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []

@@ -12,9 +12,9 @@ import numpy as np
 from tutti.config.study import FormatName
 from tutti.errors import Fault, StudyError, SubmissionError, counted, nearest
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, electorate_of, rule_of, voting_studies
 from tutti.workflows.predict import Predictors, chosen_members, connected_slots
-from tutti.workflows.vote import Vote, formats_for, recipe_keys, rule_of, tagging, templates_of
+from tutti.workflows.vote import Vote, formats_for, recipe_keys, tagging, templates_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

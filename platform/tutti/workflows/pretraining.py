@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.cluster.shipped import SUBMITTED
 from tutti.config.folder import StudyFolder, sqlite_url
-from tutti.config.paths import DATABASES
 from tutti.config.pretraining import PretrainingConfig, PretrainingRun, load_pretraining
 from tutti.errors import BackboneError, masked
 from tutti.files import new_folder_fault, resolved, storage_faults, write_whole
@@ -20,7 +19,7 @@ from tutti.records import TextLimit
 from tutti.workflows.base import StudyBase
 from tutti.workflows.console import console as default_console
 from tutti.workflows.console import quiet_console
-from tutti.workflows.stores import quiet_mlflow
+from tutti.workflows.stores import queued_tracker, quiet_mlflow
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -132,13 +131,13 @@ def _run(run: PretrainingRun, backbone: str, texts: TextFiles | Sequence[Encoded
     }
     if run.workers == 1 and not os.environ.get(SUBMITTED):  # a job's own process has no share of the cluster
         return pretrain(**{**arguments, **told})
-    from tutti.cluster.connect import connected_for
+    from tutti.cluster.connect import connected
     from tutti.orchestration.worker.pretraining import pretrain_on_workers, resources_of
 
     if isinstance(texts, TextFiles):
         encode_texts(texts, backbone=backbone, out=run.out, settings=run.settings)
     resources = resources_of(run)
-    with connected_for(resources, tell=console.print):
+    with connected(resources, tell=console.print):
         return pretrain_on_workers(arguments, resources=resources, told=told)
 
 
@@ -156,24 +155,14 @@ def _tell(console: Console, progress: Progress) -> None:
 
 def _tracker(out: Path, uri: str | None) -> Callable[[str], Tracker]:
     """Opens MLflow behind a durable queue; its experiment has the name of the folder to be written."""
-    quiet_mlflow()
     name = resolved(out).name
     folder = resolved(out).with_name(f"{name}.tracking")
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or sqlite_url(folder / "mlflow.db")
 
     def make(run: str) -> Tracker:
-        quiet_mlflow()  # a worker's, if there are any
-        from tutti.tracking.mlflow_tracker import MlflowTracker
-        from tutti.tracking.queued import QueuedTracker
-
         write_whole(folder / _RUN, json.dumps({"run": run, "uri": uri if masked(uri) == uri else None}))
-        artifacts = (folder / "artifacts").as_uri() if uri.startswith(DATABASES) else None
-        tracker = QueuedTracker(
-            lambda: MlflowTracker(uri, experiment=name, owner=run, artifact_location=artifacts),
-            spool=folder / "tracking.jsonl",
-        )
-        tracker.start()
-        return tracker
+        places = {"artifacts": folder / "artifacts", "spool": folder / "tracking.jsonl"}
+        return queued_tracker(uri, experiment=name, owner=run, **places)
 
     return make
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tutti.config.folder import fold_name
 from tutti.config.recipe import Recipe
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, pools_of, voting_studies
-from tutti.workflows.vote import rule_of
+from tutti.workflows.electorate import chosen_recipe, electorate_of, pools_of, rule_of, voting_studies
 from tutti.workflows.waiting import waiting
 
 if TYPE_CHECKING:

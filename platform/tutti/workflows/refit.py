@@ -16,13 +16,11 @@ from tutti.files import write_whole
 from tutti.records import TrialState
 from tutti.workflows import stores
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, of_trials_alone
-from tutti.workflows.vote import Vote, formats_of, recipe_keys, rule_of, test_ids
+from tutti.workflows.electorate import chosen_recipe, election_of_trials, rule_of
+from tutti.workflows.vote import Vote, formats_of, recipe_keys, test_ids
 
 if TYPE_CHECKING:
     from tutti.bank.bank import Bank
-    from tutti.bank.electorate import Electorate
-    from tutti.config.recipe import Members
     from tutti.orchestration.after.refit import Refit
     from tutti.outputs.election.members import Election
     from tutti.tasks.predictions import Predictions
@@ -51,10 +49,9 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
     Example:
         >>> study.refit("auto", seeds=3).write()
     """
+    from tutti.bank.bank import Bank
     from tutti.bank.electorate import WithParts
     from tutti.outputs.election.ensemble import vote
-    from tutti.outputs.election.estimates import Estimates
-    from tutti.outputs.election.members import elect
 
     study = study.stored
     config, prepared = study.config, study.prepared
@@ -62,25 +59,12 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
     if chosen.members.studies:
         got, remedy = f"also {', '.join(chosen.members.studies)}", "take members.studies out of the recipe"
         raise StudyError(Fault(f"the recipe {name}", "let one study's trials vote, to train them again", got, remedy))
-
-    def election_of(members: Members) -> tuple[Electorate, Election]:
-        candidates = electorate_of({study.name: study}, members=members)
-        return candidates, elect(
-            study=study.name,
-            bank=candidates,
-            tasks=prepared.tasks,
-            validation=prepared.validation_rows(),
-            needed={},
-            rule=rule_of(chosen),
-            estimates=Estimates(study.folder.estimates),
-        )
-
-    ballot, election = of_trials_alone(study.console, chosen, election_of)
+    ballot, election = election_of_trials({study.name: study}, chosen)
     place = study.folder.refits / name
     mirror.pull(place)
     jobs = _jobs(study, election, seeds=seeds)
     _check_plan(place, jobs)
-    bank = refit_bank(place)
+    bank = Bank(place / "bank")  # of rows without labels
     known = {record.key for record in bank.records()}
     if left := [job for job in jobs if job.name not in known]:
         _train(study, left, place)
@@ -107,13 +91,6 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
         recipe_keys=recipe_keys(chosen, {study.name: study}),
     )
     return Vote({study.name: study}, f"{name}-refit", chosen, voted)
-
-
-def refit_bank(place: Path) -> Bank:
-    """The predictions of a refit's trainings for rows without labels."""
-    from tutti.bank.bank import Bank
-
-    return Bank(place / "bank")
 
 
 def _jobs(study: StudyBase, election: Election, *, seeds: int) -> list[Refit]:

@@ -14,9 +14,8 @@ from tutti.records import TrialState
 from tutti.workflows import stores
 from tutti.workflows.base import StudyBase
 from tutti.workflows.console import study_argument
-from tutti.workflows.electorate import chosen_recipe, electorate_of, pools_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, electorate_of, pools_of, rule_of, voting_studies
 from tutti.workflows.trials import is_running, records
-from tutti.workflows.vote import rule_of
 from tutti.workflows.waiting import waiting
 
 if TYPE_CHECKING:
@@ -55,7 +54,8 @@ def report(
         >>> page, *_ = study.report(errors="errors.csv")
     """
     study = study.stored
-    _check_errors(None if errors is None else Path(errors))
+    if errors is not None:
+        _check_errors(Path(errors))
     config, folder, quiet = study.config, study.folder, study.console.quiet
     place = folder.report if out is None else Path(out)
     if watch and is_running(study):
@@ -87,9 +87,9 @@ def report(
     return files
 
 
-def _check_errors(file: Path | None) -> None:
+def _check_errors(file: Path) -> None:
     """Raises StudyError where labels were filled in, or the file is another one: it would be lost."""
-    if file is None or not file.exists():
+    if not file.exists():
         return
     import pandas as pd
 

@@ -18,9 +18,9 @@ from tutti.files import write_whole
 from tutti.records import TrialRecord, TrialState
 from tutti.workflows import pseudo, stores, tune
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, electorate_of, rule_of, voting_studies
 from tutti.workflows.shown import show_card, show_comparison, show_pseudo_labels
-from tutti.workflows.vote import ensemble, formats_of, rule_of, test_ids
+from tutti.workflows.vote import ensemble, formats_of, test_ids
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

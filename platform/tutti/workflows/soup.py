@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from tutti.errors import Fault, StudyError
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, election_of, voting_studies, without_guests
 from tutti.workflows.predict import connected_slots
-from tutti.workflows.vote import rule_of
 
 if TYPE_CHECKING:
     from tutti.config.recipe import Recipe
@@ -56,24 +55,14 @@ def soup(study: StudyBase, recipe: str = "soup") -> Soup:
     Example:
         >>> study.soup().checkpoint
     """
-    from tutti.outputs.election.members import elect
     from tutti.outputs.folder import output_folder, write_card
 
     study = study.stored
-    config, prepared = study.config, study.prepared
     name, chosen = chosen_recipe(study, recipe)
     if chosen.members.studies:
         got, remedy = f"also {', '.join(chosen.members.studies)}", "take members.studies out of the recipe"
         raise StudyError(Fault(f"the recipe {name}", "let one study's trials into a soup", got, remedy))
-    studies = voting_studies(study, members=chosen.members)
-    election = elect(
-        study=config.study,
-        bank=electorate_of(studies, members=chosen.members.model_copy(update={"guests": False})),
-        tasks=prepared.tasks,
-        validation=prepared.validation_rows(),
-        needed={},
-        rule=rule_of(chosen),
-    )
+    _, election = election_of(voting_studies(study, members=chosen.members), without_guests(chosen))
     target = study.folder.soups / name
     with suppress(_EarlierSoupStays), output_folder(target, kind="soup") as place:
         card = _make_soup(study, election, name, chosen, into=place / "checkpoint")
@@ -113,13 +102,7 @@ def _make_soup(study: StudyBase, election: Election, name: str, recipe: Recipe, 
         folds = None
     with connected_slots(study, most=1) as slot:
         stirred = compute_soup(
-            folder,
-            list(mixed),
-            weights=weights,
-            folds=folds,
-            into=into,
-            training=config.training,
-            slot=slot,
+            folder, list(mixed), weights=weights, folds=folds, into=into, training=config.training, slot=slot
         )
     alone = {record.key: record.score for record in ranked}
     ingredients = stirred.ingredients

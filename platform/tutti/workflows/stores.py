@@ -301,16 +301,20 @@ def quiet_mlflow() -> None:
 
 def open_tracker(study: StudyConfig, folder: StudyFolder) -> QueuedTracker:
     """Opens MLflow behind a durable queue, so that no trial waits for it or fails because of it."""
+    place, uri = folder.mlflow_artifacts, tracking_uri(study, folder)
+    return queued_tracker(uri, experiment=study.study, owner=folder.owner, artifacts=place, spool=folder.spool)
+
+
+def queued_tracker(uri: str, *, experiment: str, owner: str | None, artifacts: Path, spool: Path) -> QueuedTracker:
+    """Opens MLflow behind a queue on disk; ``artifacts`` is where they go if there is no server."""
     quiet_mlflow()
     from tutti.tracking.mlflow_tracker import MlflowTracker
     from tutti.tracking.queued import QueuedTracker
 
-    uri = tracking_uri(study, folder)
     # An MLflow server decides where artifacts go. With a database, MLflow would write them to the working directory.
-    artifacts = folder.mlflow_artifacts.as_uri() if uri.startswith(DATABASES) else None
+    location = artifacts.as_uri() if uri.startswith(DATABASES) else None
     tracker = QueuedTracker(
-        lambda: MlflowTracker(uri, experiment=study.study, owner=folder.owner, artifact_location=artifacts),
-        spool=folder.spool,
+        lambda: MlflowTracker(uri, experiment=experiment, owner=owner, artifact_location=location), spool=spool
     )
     tracker.start()
     return tracker

@@ -13,6 +13,7 @@ from tutti import mirror
 from tutti.config.address import without_password
 from tutti.config.folder import StudyFolder, find_study
 from tutti.config.load import parse_study
+from tutti.config.study import StudyConfig
 from tutti.errors import Fault, StudyError
 from tutti.workflows import doctor as _doctor
 from tutti.workflows import export as _export
@@ -37,7 +38,7 @@ from tutti.workflows.round import run_rounds
 from tutti.workflows.scores import add_public_score as _add_public_score
 from tutti.workflows.scores import leaderboard as _leaderboard
 from tutti.workflows.second import second as _second
-from tutti.workflows.submit import Job, ray_job, submit
+from tutti.workflows.submit import Job
 from tutti.workflows.tune import Tuned, budget, parse_trials, run
 from tutti.workflows.vote import ensemble as _ensemble
 
@@ -161,8 +162,10 @@ class Study(StudyBase):
             >>> tutti.Study("study.yaml", shared=True).submit(address="http://head:8265").follow()
         """
         again = command or f"tutti submit STUDY.yaml --address {shlex.quote(address)}"
-        study, options, submitted = self._job(trials, resume=resume, again=again)
-        return submit(study, address=address, options=options, submitted=submitted)
+        from tutti.cluster.submit import submit_study
+
+        config, folder, given = self._job(trials, resume=resume, again=again)
+        return Job(submit_study(config, address=address, tell=self.console.print, **given), address, folder)
 
     def ray_job(
         self,
@@ -185,11 +188,15 @@ class Study(StudyBase):
             >>> tutti.Study("study.yaml", shared=True).ray_job(image="registry/tutti:1").apply()
         """
         again = command or "tutti submit STUDY.yaml --kubernetes"
-        study, options, submitted = self._job(trials, resume=resume, again=again)
-        return ray_job(study, image=image, options=options, submitted=submitted)
+        from tutti.cluster.kubernetes import ray_job
 
-    def _job(self, trials: int | str | None, *, resume: bool, again: str) -> tuple[StudyBase, list[str], str]:
-        """The study that a job runs, further options of its ``tutti tune``, and how it was submitted."""
+        config, _, given = self._job(trials, resume=resume, again=again)
+        return ray_job(stores.without_passwords(config), image=image, **given)
+
+    def _job(
+        self, trials: int | str | None, *, resume: bool, again: str
+    ) -> tuple[StudyConfig, StudyFolder, dict[str, Any]]:
+        """The study that a job runs; further options of its ``tutti tune``, and how it was submitted."""
         settings, options = self._overrides, ["--resume"] if resume else []
         if trials is not None:
             count, is_more = parse_trials(trials)
@@ -198,11 +205,8 @@ class Study(StudyBase):
             else:
                 settings = [*settings, f"search.trials={count}"]
         config, folder = stores.read_study_file(self._source, overrides=settings, shared=True)
-        return (
-            StudyBase(config, folder, console=self.console),
-            options,
-            json.dumps((again, overrides_without_passwords(settings))),
-        )
+        submitted = json.dumps((again, overrides_without_passwords(settings)))
+        return config, folder, {"options": options, "submitted": submitted}
 
     is_running = property(_trials.is_running)
     records = _trials.records

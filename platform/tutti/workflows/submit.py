@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import StudyFolder
 from tutti.config.pretraining import PretrainingConfig, load_pretraining
-from tutti.workflows import stores
-from tutti.workflows.base import StudyBase
 
 if TYPE_CHECKING:
     from tutti.cluster.jobs import JobRecord
-    from tutti.cluster.kubernetes import RayJob
 
 
 @dataclass(frozen=True)
@@ -88,22 +85,6 @@ def submit_pretraining(
     submitted = json.dumps((again, [*overrides]))
     searches = bool(run.search_space.root)
     return Job(submit_file(run, address=address, options=given if searches else [], submitted=submitted), address)
-
-
-def submit(study: StudyBase, *, address: str, options: Sequence[str], submitted: str) -> Job:
-    """Ships the study to the cluster and starts ``tutti tune`` there; arguments are those of ``submit_study``."""
-    from tutti.cluster.submit import submit_study
-
-    tell = study.console.print
-    job = submit_study(study.config, address=address, options=[*options], submitted=submitted, tell=tell)
-    return Job(job, address, study.folder)
-
-
-def ray_job(study: StudyBase, *, image: str, options: Sequence[str], submitted: str) -> RayJob:
-    """The study as a RayJob of Kubernetes; arguments are those of ``cluster.kubernetes.ray_job``."""
-    from tutti.cluster.kubernetes import ray_job as make
-
-    return make(stores.without_passwords(study.config), image=image, options=[*options], submitted=submitted)
 
 
 def jobs(*, address: str = "http://127.0.0.1:8265") -> list[JobRecord]:

@@ -89,7 +89,7 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
     Raises:
         InterruptedStudy: if trials were cut off; a plain KeyboardInterrupt if none had begun.
     """
-    from tutti.cluster.connect import check_cluster, connected_for, gpus_of_cluster
+    from tutti.cluster.connect import check_cluster, connected, gpus_of_cluster
     from tutti.orchestration.driver.study import clear_ended
     from tutti.orchestration.upkeep.lock import study_lock
 
@@ -127,7 +127,7 @@ def run(opened: StudyBase, *, resume: bool) -> Tuned:
             outcome = _run_trials(opened, concurrent=0)
         else:
             # Connect before the stores are opened, so that a study that does not fit the cluster does not begin.
-            with connected_for(resources, tell=console.print) as concurrent:
+            with connected(resources, tell=console.print) as concurrent:
                 if not resources.gpus_per_worker and (gpus := gpus_of_cluster()):
                     console.print(f"Training on CPUs; to use the {counted(gpus, 'GPU')}, set resources.gpus_per_worker")
                 outcome = _run_trials(opened, concurrent=concurrent)

@@ -53,11 +53,6 @@ class TunedPretraining:
     path: Path | None
 
 
-def search_folder(out: Path) -> StudyFolder:
-    """Where a search keeps its trials: beside the backbone that it leaves."""
-    return StudyFolder(resolved(out).with_name(f"{resolved(out).name}.search"))
-
-
 def tune_pretraining(
     file: Path | str | Mapping[str, Any],
     *,
@@ -95,14 +90,12 @@ def tune_pretraining(
     changes = [*overrides, *([f"search.trials={count}"] if count and not is_more else [])]
     run = load_pretraining(PretrainingConfig, file, options, option=option, overrides=changes)
     if not run.search_space.root:
-        rule, remedy = (
-            "have a search space to be tuned",
-            "add `search_space:`, or pretrain with `tutti backbone pretrain`",
-        )
+        rule = "have a search space to be tuned"
+        remedy = "add `search_space:`, or pretrain with `tutti backbone pretrain`"
         raise StudyError(Fault("the pretraining file", rule, "none", remedy))
     from tutti.orchestration.upkeep.lock import study_lock
 
-    folder = search_folder(run.out)
+    folder = StudyFolder(resolved(run.out).with_name(f"{resolved(run.out).name}.search"))
     if not (folder.path / _DEFINITION).is_file() and (fault := new_folder_fault(run.out)):
         raise BackboneError(fault)
     with study_lock(folder):
@@ -214,7 +207,7 @@ def _as_study(run: PretrainingConfig, folder: StudyFolder, downstream: Downstrea
 def _run_trials(
     run: PretrainingConfig, folder: StudyFolder, downstream: Downstream | None, console: Console
 ) -> StudyOutcome:
-    from tutti.cluster.connect import connected_for
+    from tutti.cluster.connect import connected
     from tutti.orchestration.driver.study import clear_ended
     from tutti.orchestration.worker.pretraining_trial import PretrainingTrials
 
@@ -227,7 +220,7 @@ def _run_trials(
         "columns": tracking_metadata.study_columns(study),
     }
     resources = study.resources
-    with connected_for(resources, tell=console.print) as concurrent:
+    with connected(resources, tell=console.print) as concurrent:
         outcome = run_trials(
             study,
             folder,
@@ -264,11 +257,8 @@ def _ended(run: PretrainingConfig, folder: StudyFolder, outcome: StudyOutcome, c
         shutil.copytree(folder.trial(best.key).best, temporary, dirs_exist_ok=True)
     with storage_faults(folder.path):
         for record in records:
-            if (
-                record.state is TrialState.FINISHED
-                and record.key != best.key
-                and folder.trial(record.key).best.exists()
-            ):
-                shutil.rmtree(folder.trial(record.key).best)
+            place = folder.trial(record.key).best
+            if record.state is TrialState.FINISHED and record.key != best.key and place.exists():
+                shutil.rmtree(place)
     console.print(f"wrote {run.out}: the backbone of {best.key}. Next: `backbone: {run.out}` in a study file")
     return TunedPretraining(tuple(records), best, run.out)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from tutti.tasks.build import ids_by, submission_of, task_spec
 from tutti.tasks.layouts.candidates import from_json
 from tutti.tasks.layouts.tagged import Tagged
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, electorate_of, rule_of, voting_studies
 from tutti.workflows.grading import answers
 from tutti.workflows.waiting import waiting
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from tutti.ensembling.nested import Estimate
     from tutti.outputs.election.card import Card
     from tutti.outputs.election.ensemble import Tagging, Voted
-    from tutti.outputs.election.members import Member, Rule
+    from tutti.outputs.election.members import Member
     from tutti.outputs.submission.submission import Formats, TestIds
     from tutti.tasks.build import TaskSpec
+    from tutti.tasks.kinds.protocol import Kind
     from tutti.workflows.export import Exported
     from tutti.workflows.predict import FramePredictor
 
@@ -50,6 +51,7 @@ class Vote:
     def __init__(self, studies: Mapping[str, StudyBase], name: str, recipe: Recipe, voted: Voted) -> None:
         self._studies, self._name, self._recipe, self._voted = studies, name, recipe, voted
         self._study = next(iter(studies.values()))
+        self._predictors: dict[str, FramePredictor] = {}
         self.card: Card = voted.card
 
     def __repr__(self) -> str:
@@ -131,12 +133,13 @@ class Vote:
         Example:
             >>> vote.predict(pandas.DataFrame({"text": ["a fine day"]}), "mood")
         """
-        from tutti.workflows.predict import task_named
+        from tutti.workflows.predict import FramePredictor, chosen_members, task_named
 
-        name = task_named(self._study, task).name
-        if name not in self._predictors:
-            self._predictors[name] = self._loaded(name)
-        return self._predictors[name](rows)
+        own = task_named(self._study, task)
+        if own.name not in self._predictors:
+            members = chosen_members(self._studies, own, self._name, self._recipe)
+            self._predictors[own.name] = FramePredictor(self._study, own, members)
+        return self._predictors[own.name](rows)
 
     def predict_proba(self, rows: DataFrame, task: str | None = None) -> np.ndarray:
         """``(rows, classes)`` float32 probabilities in the order of the task's classes; as ``predict`` otherwise.
@@ -163,16 +166,6 @@ class Vote:
 
         others = [str(study.folder.path) for study in self._studies.values() if study is not self._study]
         return export(self._study, out, task=task, recipe=(self._name, self._recipe), others=others, **options)
-
-    @cached_property
-    def _predictors(self) -> dict[str, FramePredictor]:
-        return {}
-
-    def _loaded(self, task: str) -> FramePredictor:
-        from tutti.workflows.predict import FramePredictor, chosen_members, task_named
-
-        chosen = task_named(self._study, task)
-        return FramePredictor(self._study, chosen, chosen_members(self._studies, chosen, self._name, self._recipe))
 
 
 def ensemble(
@@ -219,7 +212,7 @@ def ensemble(
             rule=rule_of(chosen),
             submission=formats_of(config, prepared, chosen),
             answers=answers(config, prepared, files, console=study.console),
-            prompts=_prompts(config, prepared),
+            prompts=_cells(config, prepared, "text", lambda kind: kind.generative),
             tagged=_tagged(config, prepared),
             folded=config.split.folds is not None,
             estimates=Estimates(study.folder.estimates, say=say),
@@ -228,14 +221,14 @@ def ensemble(
     return Vote(studies, name, chosen, voted)
 
 
-def _prompts(config: StudyConfig, prepared: Prepared) -> dict[str, dict[str, list[str]]]:
-    """By task of texts and test part: the prompts of the test file, in its order."""
+def _cells(
+    config: StudyConfig, prepared: Prepared, column: str, of: Callable[[Kind], bool]
+) -> dict[str, dict[str, list[str]]]:
+    """By task of such a kind and test part: a column of the test file's rows, in its order."""
     return {
-        task.name: {
-            part: prepared.rows(task.name, part)["text"].tolist() for part in config.tasks[task.name].test_sets()
-        }
+        task.name: {part: prepared.rows(task.name, part)[column].tolist() for part in parts}
         for task in prepared.tasks
-        if task.kind.generative
+        if of(task.kind) and (parts := config.tasks[task.name].test_sets())
     }
 
 
@@ -265,18 +258,6 @@ def recipe_keys(recipe: Recipe, studies: Mapping[str, StudyBase]) -> dict[str, A
     return {**recipe.model_dump(mode="json"), "others": others}
 
 
-def rule_of(recipe: Recipe) -> Rule:
-    """The rule by which a recipe's ensemble is chosen and combined."""
-    from tutti.outputs.election.members import Rule
-
-    return Rule(
-        **recipe.members.model_dump(exclude={"studies"}),
-        method=recipe.method,
-        decision=recipe.decision,
-        calibration=recipe.calibration,
-    )
-
-
 def test_ids(config: StudyConfig, prepared: Prepared) -> TestIds:
     """By task and test part: the ids of the test file, in its order."""
     return {
@@ -295,21 +276,9 @@ def formats_of(config: StudyConfig, prepared: Prepared, recipe: Recipe) -> Forma
     templates = templates_of(config, recipe, tested)
     if faults := tuple(_other_ids(config, prepared, templates)):
         raise SubmissionError(*faults)
-    choices = {
-        task.name: {
-            part: from_json(prepared.rows(task.name, part)["choices"].tolist())
-            for part in config.tasks[task.name].test_sets()
-        }
-        for task in prepared.tasks
-        if task.kind.exchangeable and task.name in tested
-    }
-    texts = {
-        task.name: {
-            part: prepared.rows(task.name, part)["text"].tolist() for part in config.tasks[task.name].test_sets()
-        }
-        for task in prepared.tasks
-        if task.kind.spans == "one" and task.name in tested
-    }
+    cells = _cells(config, prepared, "choices", lambda kind: kind.exchangeable)
+    choices = {task: {part: from_json(own) for part, own in by_part.items()} for task, by_part in cells.items()}
+    texts = _cells(config, prepared, "text", lambda kind: kind.spans == "one")
     return formats_for(config, recipe, tested, templates, choices, texts=texts)
 
 

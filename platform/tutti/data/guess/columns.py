@@ -228,14 +228,10 @@ def _by_sample(labels: Labels, sample: Columns) -> tuple[str, ...]:
 def _group(train: Columns, others: Sequence[str]) -> str:
     """A column of prompts, authors and the like, whose values recur but are many."""
     for name in others:
-        values, rows = distinct_values(train[name]), len(train[name])
+        values, rows = {*texts([cell for cell in train[name] if not isinstance(cell, list | dict)])}, len(train[name])
         if _GROUP.fullmatch(name.strip()) and 3 <= len(values) < rows * 0.8:
             return name
     return ""
-
-
-def distinct_values(cells: Sequence[Any]) -> set[str]:
-    return {*texts([cell for cell in cells if not isinstance(cell, list | dict)])}
 
 
 def _of_tokens(train: Columns) -> Guess | None:

@@ -228,7 +228,7 @@ def round_studies(
         own = {"search_space": own_space, "search": own_search, "training": keys, "study": name, "tasks": tasks}
         return study.model_copy(update=own)
 
-    epochs = [_epochs(study, point) for point in points]
+    epochs = [[float(keys["num_train_epochs"]) for _, keys in _stages(study, point)] for point in points]
     evals, control_evals = _evaluations_per_epoch(study.evals_per_epoch, epochs=epochs, longer=longer)
     return with_rows(name, labels, evals, 1.0), with_rows(f"{name}-control", {}, control_evals, longer)
 
@@ -280,11 +280,6 @@ def _with_steps(
             for point, count in zip(trial_points, counts, strict=True):
                 point[key] = count
     return training, SearchSpace(space), trial_points
-
-
-def _epochs(study: StudyConfig, point: Mapping[str, Scalar]) -> list[float]:
-    """Number of epochs of each stage of a trial at ``point``."""
-    return [float(arguments["num_train_epochs"]) for _, arguments in _stages(study, point)]
 
 
 def _stages(study: StudyConfig, point: Mapping[str, Scalar]) -> list[tuple[TrainingOptions, dict[str, Any]]]:

@@ -299,7 +299,7 @@ class Broker:
         """Pauses the trial if an exchange is due. Its workers are freed, and it resumes from its saved state."""
         if self._population is None or trial.state.is_over or "score" not in report:
             return
-        if self._population.exchanges_after(report["epoch"]):
+        if report["epoch"] % self._population.every == 0:
             trial.become(TrialState.WAITING)
             trial.epoch, trial.score = report["epoch"], report["score"]
 

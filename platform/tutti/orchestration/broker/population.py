@@ -51,10 +51,6 @@ class Population:
     every: int
     seed: int
 
-    def exchanges_after(self, epoch: int) -> bool:
-        """Whether there is an exchange after an epoch."""
-        return epoch % self.every == 0
-
     def plan_exchanges(
         self, epoch: int, scores: Mapping[str, float], parameters: Mapping[str, Mapping[str, Scalar]]
     ) -> dict[str, Exchange]:

@@ -95,37 +95,34 @@ def elsewhere_than(nodes: Collection[str]) -> dict[str, str] | None:
     return {NODE_ID: f"!in({','.join(nodes)})"} if nodes else None
 
 
-def trials_that_fit(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus: float) -> int:
+def trials_that_fit(nodes: Sequence[Mapping[str, float]], resources: Resources) -> int:
     """Number of trials that fit concurrently. A worker needs one node; a trial's workers may be on several.
 
     Args:
-        nodes: the resources of each.
-        cpus, gpus: per worker.
+        nodes: what each has.
+        resources: of a trial.
     """
     slots = 0
-    for resources in nodes:
-        node_slots = int(resources.get("CPU", 0.0) // cpus)
-        if gpus:  # 1 // 0.2 is 4
-            node_slots = min(node_slots, math.floor(resources.get("GPU", 0.0) / gpus + 1e-6))
+    for node in nodes:
+        node_slots = int(node.get("CPU", 0.0) // resources.cpus_per_worker)
+        if gpus := resources.gpus_per_worker:  # 1 // 0.2 is 4
+            node_slots = min(node_slots, math.floor(node.get("GPU", 0.0) / gpus + 1e-6))
         slots += node_slots
-    return slots // workers
+    return slots // resources.workers
 
 
-def room_in_words(nodes: Sequence[Mapping[str, float]], *, workers: int, cpus: int, gpus: float) -> str:
-    """The nodes of a cluster in a sentence: how many have which CPUs and GPUs, and room for what.
-
-    Args:
-        nodes, workers, cpus, gpus: as of ``trials_that_fit``.
-    """
-    what = "trial" if workers == 1 else "worker"
+def room_in_words(nodes: Sequence[Mapping[str, float]], resources: Resources) -> str:
+    """The nodes of a cluster in a sentence: how many have which CPUs and GPUs, and room for what."""
+    what = "trial" if resources.workers == 1 else "worker"
+    of_worker = resources.model_copy(update={"workers": 1})
     alike = Counter((int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in nodes)
     parts = []
     for (each_cpus, each_gpus), count in alike.most_common():
-        room = trials_that_fit([{"CPU": each_cpus, "GPU": each_gpus}], workers=1, cpus=cpus, gpus=gpus)
+        room = trials_that_fit([{"CPU": each_cpus, "GPU": each_gpus}], of_worker)
         has = f"{counted(each_cpus, 'CPU')}, {counted(each_gpus, 'GPU')}" if each_gpus else counted(each_cpus, "CPU")
         parts.append(f"{count} with {has} for {counted(room, what) if room else f'no {what}'}{' each' * (count > 1)}")
-    fits = trials_that_fit(nodes, workers=workers, cpus=cpus, gpus=gpus)
-    return f"{len(nodes)} nodes, {'; '.join(parts)}: room for {counted(fits, 'trial')} at a time"
+    fits = counted(trials_that_fit(nodes, resources), "trial")
+    return f"{len(nodes)} nodes, {'; '.join(parts)}: room for {fits} at a time"
 
 
 @dataclass
@@ -166,8 +163,7 @@ def no_node_fault(folder: StudyFolder, blind: Mapping[str, str], resources: Reso
     import ray
 
     others = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in blind]
-    cpus, gpus = resources.cpus_per_worker, resources.gpus_per_worker
-    if trials_that_fit(others, workers=resources.workers, cpus=cpus, gpus=gpus):
+    if trials_that_fit(others, resources):
         return None
     got = f"none, or another folder, on {', '.join(blind.values())}, and no room for a trial elsewhere"
     if address := address_of(folder.path):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tutti import mirror
 from tutti.config.folder import StudyFolder
-from tutti.config.study import Resources, StudyConfig
+from tutti.config.study import StudyConfig
 from tutti.errors import Fault, first_line
 from tutti.launchers import forget_launcher
 from tutti.orchestration.broker.broker import Broker
@@ -70,12 +70,7 @@ class PoolJob:
 
 @contextmanager
 def running_pools(
-    study: StudyConfig,
-    folder: StudyFolder,
-    *,
-    count: int,
-    train: Callable[..., None],
-    population: Population | None,
+    study: StudyConfig, folder: StudyFolder, *, count: int, train: Callable[..., None], population: Population | None
 ) -> Iterator[tuple[ActorHandle[Broker], Pools]]:
     """Starts a broker and ``count`` pools of workers, and ends them with the block."""
     import ray
@@ -182,7 +177,8 @@ class PoolHost:
                 ray.get(broker.halt.remote(failure.halt_fault))
                 return failure.reason
             if failure.no_room and job.grows:  # retry until Ray shuts down, by Ctrl-C or a limit of the study
-                ray.get(broker.post_notice.remote(_no_room_notice(job.study.resources)))
+                missing = f"{job.study.resources} (see `ray status`)"
+                ray.get(broker.post_notice.remote(f"waits for nodes: the cluster has no room yet for {missing}"))
                 continue
             began_trial = ray.get(broker.report_loss.remote(name, failure))
             idle_failures = 0 if began_trial else idle_failures + 1
@@ -246,12 +242,6 @@ def _classify(error: Exception, job: PoolJob) -> Failure:
     cause = getattr(error, "controller_failure", None) or error
     no_room = isinstance(cause, WorkerGroupStartupTimeoutError)
     return Failure(_error_line(cause), halt_fault=_halt_fault(job, cause), no_room=no_room)
-
-
-def _no_room_notice(resources: Resources) -> str:
-    each = f"{resources.cpus_per_worker} CPUs and {resources.gpus_per_worker:g} GPUs"
-    missing = f"workers: {resources.workers}, each with {each}"
-    return f"waits for nodes: the cluster has no room yet for {missing} (see `ray status`)"
 
 
 def _halt_fault(job: PoolJob, *errors: BaseException) -> Fault | None:

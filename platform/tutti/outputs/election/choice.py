@@ -88,7 +88,8 @@ def choose(
         overlap, weights: of the tasks, as in ``Estimate.mean``.
     """
     known = [each for each in submissions if each.public is not None]
-    shift = sum(_shift(each) for each in known) / len(known) if known else None
+    shifts = [each.public - each.local.score for each in submissions if each.public is not None]
+    shift = sum(shifts) / len(shifts) if shifts else None
     expected = {
         each.name: _expected(each, shift or 0.0, validation_rows=validation_rows, public_rows=public_rows)
         for each in submissions
@@ -111,11 +112,6 @@ def choose(
     scale = sqrt(validation_rows / max(public_rows, 1))
     warnings = tuple(_disagreements(known, pairs, shift, scale=scale))
     return Choice(tuple(pairs), expected, shift, warnings, tuple(_reasons(pairs, expected, shift, len(known))))
-
-
-def _shift(submission: Submission) -> float:
-    assert submission.public is not None
-    return submission.public - submission.local.score
 
 
 def _expected(submission: Submission, shift: float, *, validation_rows: int, public_rows: int) -> float:

@@ -32,7 +32,6 @@ from tutti.tasks.objective import study_score
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tutti.records import CheckpointRecord
     from tutti.tasks.task import Task
 
 Files = dict[str, dict[str, bytes]]
@@ -142,7 +141,11 @@ def vote(
             *(f"Task {task.name} has no test file." for task in tasks if not test_ids.get(task.name)),
             *(note for task in tasks for note in answers_note(task, election.tasks[task.name], validation[task.name])),
             *(note for task in tasks for part in test_ids.get(task.name, {}) for note in submission.notes(task, part)),
-            *(_lacking(files[part]) for part in files if lacking(files[part])),
+            *(
+                f"{_ZIP} lacks {', '.join(left)}: gluebenchmark.com takes a zip only with all of its files."
+                for own in files.values()
+                if (left := lacking(own))
+            ),
         ),
         graded=tuple(
             grade(bank, task, part, election.tasks[task.name], labels)
@@ -217,24 +220,13 @@ def card_of(
 
 
 def _singles(election: Election, tasks: Sequence[Task]) -> tuple[Single, ...]:
-    """Every trial alone, best objective over these tasks first."""
-    singles = [
-        Single(record.key, record.number, _objective(record, tasks), dict(record.task_scores))
-        for record in election.checkpoints
-    ]
-    best_first = sorted(singles, key=lambda single: np.inf if single.objective is None else -single.objective)
-    return tuple(best_first)
-
-
-def _objective(record: CheckpointRecord, tasks: Sequence[Task]) -> float | None:
-    """A trial's score over the tasks; none if it lacks one. Its own study may have other tasks, or weigh them."""
-    if not all(task.name in record.task_scores for task in tasks):
-        return None
-    return study_score(record.task_scores, tasks)
-
-
-def _lacking(files: Mapping[str, bytes]) -> str:
-    return f"{_ZIP} lacks {', '.join(lacking(files))}: gluebenchmark.com takes a zip only with all of its files."
+    """Every trial alone, best objective over these tasks first: its own study may have other tasks, or weigh them."""
+    singles = []
+    for record in election.checkpoints:
+        scores = dict(record.task_scores)
+        objective = study_score(scores, tasks) if all(task.name in scores for task in tasks) else None
+        singles.append(Single(record.key, record.number, objective, scores))
+    return tuple(sorted(singles, key=lambda single: np.inf if single.objective is None else -single.objective))
 
 
 def _submissions(

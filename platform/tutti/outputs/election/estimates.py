@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -105,12 +105,9 @@ def _write(file: Path, found: OutOfFold, judged: Judged) -> None:
     with suppress(OSError, StorageError):  # a folder that may only be read
         file.parent.mkdir(exist_ok=True)
         write_whole(file, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
-        _forget(sorted(file.parent.glob("*.safetensors"), key=lambda each: each.stat().st_mtime))
-
-
-def _forget(oldest_first: Sequence[Path]) -> None:
-    for file in oldest_first[:-_MOST_FILES]:
-        file.unlink(missing_ok=True)
+        latest_last = sorted(file.parent.glob("*.safetensors"), key=lambda each: each.stat().st_mtime)
+        for old in latest_last[:-_MOST_FILES]:
+            old.unlink(missing_ok=True)
 
 
 @cache

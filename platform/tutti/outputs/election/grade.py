@@ -37,13 +37,7 @@ _SHOWN = 5
 
 
 def read_labels(
-    source: str,
-    *,
-    task: Task,
-    layout: Layout,
-    expected: DataFrame,
-    cleaning: Cleaning,
-    glue: str | None = None,
+    source: str, *, task: Task, layout: Layout, expected: DataFrame, cleaning: Cleaning, glue: str | None = None
 ) -> np.ndarray:
     """Reads labels of a test file's rows, in its order, in the shape of the task's kind.
 

@@ -236,7 +236,8 @@ def _labelled(
         rule = f"be the {len(voted.ids)} rows that the study's trials read, in the same order"
         remedy = "restore the study's folder `data`, or run a new study"
         raise StudyError(Fault(f"the unlabelled rows of {task.name}", rule, f"{len(pool.rows)} rows, others", remedy))
-    eligible = _with_texts(pool.rows) & (~pool.seen | labelling.known_rows)
+    filled = [all(text.strip() for text in texts) for texts in row_texts(pool.rows)]  # as a training file requires
+    eligible = np.array(filled, dtype=bool) & (~pool.seen | labelling.known_rows)
     kind = task.kind
     if not kind.probabilistic:
         agreement = None
@@ -277,11 +278,6 @@ def _parts(
     kept = sure_parts(probabilities, decided, labelling.threshold, marks=kind.spans != "none")
     known_alone = np.where((kept == UNKNOWN)[..., None], np.nan, probabilities)
     return kept, opinion(kind, known_alone, kept, kept[None])
-
-
-def _with_texts(rows: DataFrame) -> np.ndarray:
-    """``(rows,)`` bool: whether all texts are non-empty, which a training file requires."""
-    return np.array([all(text.strip() for text in texts) for texts in row_texts(rows)], dtype=bool)
 
 
 def _task_report(labelled: _Labelled, labelling: PseudoLabels, calibrated: bool) -> TaskPseudoLabels:

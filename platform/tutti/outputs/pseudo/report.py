@@ -230,14 +230,8 @@ class PseudoLabelReport:
         return f"No row of task {task} was chosen: {no_file}. In the recipe, {' or '.join(remedies)}."
 
     def to_json(self) -> str:
-        return (
-            json.dumps(
-                {**asdict(self), "labelling": self.labelling.model_dump(), "remarks": self.remarks},
-                ensure_ascii=False,
-                indent=2,
-            )
-            + "\n"
-        )
+        document = {**asdict(self), "labelling": self.labelling.model_dump(), "remarks": self.remarks}
+        return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
     def to_markdown(self) -> str:
         """The report as a Markdown page."""

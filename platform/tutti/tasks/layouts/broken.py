@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, islice
+from itertools import compress
 
 from tutti.errors import Fault
 from tutti.tasks.layouts.tabs import blocks_of, split_columns
@@ -45,9 +45,7 @@ class LineRows:
     def blocks(self, lines: Iterator[str], rows: int, *, first_line: int) -> Iterator[Rows]:
         """Yields the same rows in blocks of at most ``rows``. No block lacks both rows and faults."""
         if self.repair:
-            joined = self._joined(lines, first_line)
-            while block := list(islice(joined, rows)):
-                yield self._complete(block)
+            yield from map(self._complete, blocks_of(self._joined(lines, first_line), rows))
             return
         for lines_of_block in blocks_of(lines, rows):
             yield self.of(lines_of_block, first_line=first_line)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tutti.errors import Fault
 from tutti.tasks.kinds.choice import letter, place_of
-from tutti.tasks.layouts.cells import cell_text
+from tutti.tasks.layouts.cells import cell_text, parsed
 from tutti.tasks.spelling import plain
 
 if TYPE_CHECKING:
@@ -170,13 +169,7 @@ def _place(label: str, own: Sequence[str], form: AnswerForm) -> int | None:
 
 def _list_of(cell: Any) -> list[Any]:
     if isinstance(cell, str) and cell.strip().startswith(("[", "{")):
-        try:
-            cell = json.loads(cell)
-        except ValueError:
-            try:
-                cell = ast.literal_eval(cell.strip())
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                return []
+        cell = parsed(cell.strip())
     if isinstance(cell, Mapping):
         cell = cell.get("text")
     return list(cell) if isinstance(cell, list | tuple) else []

@@ -112,10 +112,8 @@ def _csv_blocks(source: str, limit: int | None, separator: str) -> Iterator[Bloc
                 if len(header) == 1:
                     blank.append(start)
             elif len(row) != len(header):
-                rule, remedy = (
-                    f"have {len(header)} columns like the header",
-                    f"quote cells that hold a {_SEPARATORS[separator]}",
-                )
+                rule = f"have {len(header)} columns like the header"
+                remedy = f"quote cells that hold a {_SEPARATORS[separator]}"
                 faults.append(Fault(f"{source}, line {start}", rule, str(len(row)), remedy))
             else:
                 for place, cells in (*((each, [""]) for each in blank), (start, row)):
@@ -152,9 +150,8 @@ def _tsv_blocks(source: str, limit: int | None) -> Iterator[Block]:
     lines = lines_of(source)
     header = next(lines).split("\t")
     check_names(header, source)
-    blocks = [list(lines)] if limit is None else blocks_of(lines, limit)
     first = 2
-    for block in chain(blocks, [[]]):
+    for block in chain(blocks_of(lines, limit), [[]]):
         if block or first == 2:
             remedy = "take tabs and line feeds out of the cells, or write a CSV file"
             rows, places, faults = split_columns(block, header, origin=source, first_line=first, remedy=remedy)

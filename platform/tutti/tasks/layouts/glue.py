@@ -53,9 +53,7 @@ _FILES = {
         train_header=False,
     ),
     "SST-2": _Files(
-        train=(("sentence", "label"),),
-        test=(("index", "sentence"),),
-        ours={"text": "sentence", "label": "label"},
+        train=(("sentence", "label"),), test=(("index", "sentence"),), ours={"text": "sentence", "label": "label"}
     ),
     "MRPC": _Files(
         train=(("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),),

@@ -18,7 +18,7 @@ from pandas import DataFrame
 
 from tutti.errors import Fault, TaskFileError, first_line, nearest
 from tutti.tasks.layouts.delimited import next_of_any_length
-from tutti.tasks.layouts.reading import CellCheck, check_text, raise_any
+from tutti.tasks.layouts.reading import Block, CellCheck, check_text, raise_any
 from tutti.tasks.layouts.table import Table, frame_of, without_id
 
 if TYPE_CHECKING:
@@ -50,10 +50,22 @@ class Hub:
         # Not the library's fingerprint, which for a folder depends on its path and date.
         data = self.loaded(source)
         names = [name for name in self._wanted(labelled=True) if name in data.column_names]
-        digest = hashlib.sha256(json.dumps(self._class_order(data)).encode())  # rows hold indices of classes
-        for row in data.select_columns(names):
+        return self.digest(source, names, self._class_order(data))
+
+    def digest(self, source: str, names: Sequence[str], classes: Sequence[str] | None) -> str:
+        """The hash of these columns, and of the classes of which rows hold indices."""
+        digest = hashlib.sha256(json.dumps(classes).encode())
+        for row in self.loaded(source).select_columns(names):
             digest.update(json.dumps(row, default=str).encode())
         return digest.hexdigest()
+
+    def table_blocks(self, source: str, limit: int | None) -> Iterator[Block]:
+        """Blocks of at most so many rows, or one of all; a split without rows gives one empty block."""
+        data = self.loaded(source)
+        size = limit or max(len(data), 1)
+        for start in range(0, max(len(data), 1), size):
+            part = data[start : start + size]
+            yield part, range(start + 1, start + 1 + len(next(iter(part.values()), []))), "row"
 
     def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         data = self.loaded(source)

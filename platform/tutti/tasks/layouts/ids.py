@@ -21,10 +21,7 @@ def is_id_name(name: str) -> bool:
 
 
 def id_columns(
-    names: Sequence[str],
-    *,
-    sample_ids: Sequence[str],
-    cells: Callable[[str], Iterable[tuple[Sequence[Any], int]]],
+    names: Sequence[str], *, sample_ids: Sequence[str], cells: Callable[[str], Iterable[tuple[Sequence[Any], int]]]
 ) -> list[str]:
     """The columns that may be the ids: none, one, or several, among which nothing decides.
 

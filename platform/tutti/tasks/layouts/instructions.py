@@ -17,6 +17,7 @@ from tutti.tasks.layouts.cells import cell_text
 from tutti.tasks.layouts.hub import Hub
 from tutti.tasks.layouts.reading import Block, CellCheck, FileSource, raise_any
 from tutti.tasks.layouts.table import Table, column_names, frame_of, table_blocks
+from tutti.tasks.layouts.token_rows import Unfit, shown
 
 Row = Mapping[str, Any]
 Converted = tuple[str, str | None]
@@ -30,17 +31,13 @@ _WRITTEN = {"text": "composed_prompt", "label": "target"}
 """Our columns to those of the files that ``write`` makes, whose prompts are composed already."""
 
 
-class _Unfit(ValueError):
-    """A row that is not of the format: the rule, what it is instead, and the remedy."""
-
-
 @dataclass(frozen=True)
 class Format:
     """One way to write a prompt with its target.
 
     Attributes:
         columns: that a file must have; the last one, of targets alone, may be absent from files to predict.
-        convert: makes prompt and target of a row, or raises ``_Unfit``.
+        convert: makes prompt and target of a row, or raises ``Unfit``.
         has_targets_apart: whether the last column has targets alone.
     """
 
@@ -75,7 +72,7 @@ def _unnatural(row: Row) -> Converted:
     instances = _nested(row["instances"])
     first = instances[0] if isinstance(instances, list) and instances else None
     if not isinstance(first, dict) or "instruction_with_input" not in first:
-        raise _Unfit("have an instance with `instruction_with_input`", _shown(instances), "correct the row")
+        raise Unfit("have an instance with `instruction_with_input`", shown(instances), "correct the row")
     return cell_text(first["instruction_with_input"]), _target(first, "output")
 
 
@@ -86,7 +83,7 @@ def _split_text(column: str, marker: str, *, last: bool, drop: str = "") -> Call
         text = cell_text(row[column])
         before, found, after = text.rpartition(marker) if last else text.partition(marker)
         if not found:
-            raise _Unfit(f"have an assistant's turn, which {marker.strip()!r} begins", _shown(text), "take the row out")
+            raise Unfit(f"have an assistant's turn, which {marker.strip()!r} begins", shown(text), "take the row out")
         return before.removeprefix(drop) + ("" if drop else marker), after
 
     return convert
@@ -101,11 +98,11 @@ def _chat(row: Row) -> Converted:
     )
     if not sound or not messages:
         rule = "have messages, a list of objects with `role` and `content`"
-        raise _Unfit(rule, _shown(messages), "correct the row")
+        raise Unfit(rule, shown(messages), "correct the row")
     said = [{"role": one["role"], "content": one["content"]} for one in messages]
     target = said.pop()["content"] if said[-1]["role"] == "assistant" else None
     if not said:
-        raise _Unfit("have a message before the assistant's", "none", "take the row out")
+        raise Unfit("have a message before the assistant's", "none", "take the row out")
     return json.dumps(said, ensure_ascii=False), target
 
 
@@ -206,10 +203,7 @@ class Instructions(FileSource):
     def _blocks(self, source: str, limit: int | None, table: Table) -> Iterator[Block]:
         wanted = {*self._format.columns, *filter(None, [table.id, self.group])}
         if self._hub is not None:
-            data = self._hub.loaded(source)
-            for start in range(0, len(data), limit or max(len(data), 1)):
-                part = data[start : start + (limit or len(data))]
-                yield part, list(range(start + 1, start + 1 + len(next(iter(part.values()))))), "row"
+            yield from self._hub.table_blocks(source, limit)
             return
         if not {*self._format.columns[:1]} & {*column_names(source, wanted=wanted)}:
             wanted |= {*_WRITTEN.values()}
@@ -232,7 +226,7 @@ class Instructions(FileSource):
         for place, *cells in zip(places, *(table[name] for name in names), strict=True):
             try:
                 converted.append(form.convert(dict(zip(names, cells, strict=True))))
-            except _Unfit as error:
+            except Unfit as error:
                 faults.append(Fault(f"{where} {place}", *error.args))
             except ValueError as error:  # messages that are no JSON
                 faults.append(Fault(f"{where} {place}", "be JSON", str(error), "correct the row"))
@@ -244,8 +238,3 @@ class Instructions(FileSource):
         prompts, targets = [prompt for prompt, _ in converted], [target or "" for _, target in converted]
         others = {name: cells for name, cells in table.items() if name not in form.columns}
         return {**others, "text": prompts, **({"label": targets} if labelled else {})}
-
-
-def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."

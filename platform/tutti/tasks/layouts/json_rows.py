@@ -34,7 +34,7 @@ def json_blocks(source: str, limit: int | None, wanted: Set[str]) -> Iterator[Bl
         items, unit = _items_of_articles(source), "question"
     names: dict[str, None] = {}
     head: list[tuple[int, dict[str, Any]]] = []  # the place and the keys of the first row, after its block
-    for block in [list(items)] if limit is None else blocks_of(items, limit):
+    for block in blocks_of(items, limit):
         rows = [(place, row) for place, row in block if isinstance(row, dict)]
         faults = [fault for _, fault in block if isinstance(fault, Fault)]
         names |= dict.fromkeys(name for _, row in rows for name in row)

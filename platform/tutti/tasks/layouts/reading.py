@@ -95,10 +95,8 @@ def check_text(source: str, *, remedy: str = _OTHERWISE_ENCODED) -> None:
                     Fault(source, "be UTF-8", "UTF-16", "save the file as UTF-8 (iconv -f UTF-16 -t UTF-8)")
                 )
             if (zero := content.find(b"\0")) >= 0:
-                got, remedy = (
-                    f"a binary file (a zero byte at offset {offset + zero})",
-                    "name the text file itself, unpacked",
-                )
+                got = f"a binary file (a zero byte at offset {offset + zero})"
+                remedy = "name the text file itself, unpacked"
                 if content.count(b"\0") * _RARE < len(content):
                     got, remedy = f"a zero byte at offset {offset + zero}", "take it out (tr -d '\\000')"
                 if packing(source) == "workbook":
@@ -131,14 +129,9 @@ def _decode(
         decoder.decode(content, final)
     except UnicodeDecodeError as error:
         place = line + content.count(b"\n", 0, error.start)
-        raise TaskFileError(
-            Fault(
-                f"{source}, line {place}",
-                "be UTF-8",
-                f"byte 0x{content[error.start]:02x} at offset {offset + error.start}",
-                remedy,
-            )
-        ) from error
+        what = f"{source}, line {place}"
+        got = f"byte 0x{content[error.start]:02x} at offset {offset + error.start}"
+        raise TaskFileError(Fault(what, "be UTF-8", got, remedy)) from error
 
 
 def raise_any(faults: Sequence[Fault], *, origin: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tutti.errors import Fault
+from tutti.tasks.layouts.cells import parsed
 
 PREFIX = "label of "
 """Prefix of our names for the columns of a table that hold one label or number each."""
@@ -53,23 +53,10 @@ def list_text(values: Sequence[Any]) -> str:
 
 
 def _names(cell: str, separator: str | None) -> list[str]:
-    if cell.startswith("["):
-        try:
-            values = json.loads(cell)
-        except ValueError:
-            values = _python_list(cell)
-        if isinstance(values, list):
-            return [str(value).strip() for value in values if str(value).strip()]
+    if cell.startswith("[") and isinstance(values := parsed(cell), list):
+        return [str(value).strip() for value in values if str(value).strip()]
     names = [cell] if separator is None else cell.split(separator)
     return [name.strip() for name in names if name.strip()]
-
-
-def _python_list(cell: str) -> object:
-    """A list as Python and so pandas write it into a CSV, ``['a', 'b']``; none if it is something else."""
-    try:
-        return ast.literal_eval(cell)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
 
 
 def columns_of(labels: Sequence[str]) -> dict[str, list[str]]:

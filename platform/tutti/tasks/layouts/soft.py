@@ -15,13 +15,7 @@ from tutti.errors import Fault, TaskFileError, first_line
 from tutti.files import whole_file
 from tutti.tasks.layouts.cells import cell_text
 from tutti.tasks.layouts.parquet import UNREADABLE
-from tutti.tasks.layouts.reading import (
-    CellCheck,
-    FileSource,
-    check_names,
-    checked_frame,
-    existing_file,
-)
+from tutti.tasks.layouts.reading import CellCheck, FileSource, check_names, checked_frame, existing_file
 from tutti.tasks.layouts.several import by_columns
 
 PROBABILITY = "probability of "
@@ -120,12 +114,9 @@ def _row_faults(values: np.ndarray, source: str, *, exclusive: bool) -> Sequence
         valid = (values >= 0).all(axis=1) & (values <= 1 + 1e-3).all(axis=1)
         if exclusive:
             valid &= np.isclose(values.sum(axis=1, dtype=np.float64), 1, atol=1e-3)
-    return [
-        Fault(
-            f"{source}, row {row + 1}",
-            "have probabilities of at least 0 that sum to 1" if exclusive else "have probabilities from 0 to 1",
-            ", ".join(f"{value:.4g}" for value in values[row][:_SHOWN]) + (", ..." * (values.shape[1] > _SHOWN)),
-            "correct the row, or take it out",
-        )
-        for row in np.flatnonzero(~valid)
-    ]
+    rule = "have probabilities of at least 0 that sum to 1" if exclusive else "have probabilities from 0 to 1"
+    faults = []
+    for row in np.flatnonzero(~valid):
+        got = ", ".join(f"{value:.4g}" for value in values[row][:_SHOWN]) + ", ..." * (values.shape[1] > _SHOWN)
+        faults.append(Fault(f"{source}, row {row + 1}", rule, got, "correct the row, or take it out"))
+    return faults

@@ -49,8 +49,10 @@ def quoted_notice(source: str) -> str | None:
     return f"{source}: {rows}, {remedy}"
 
 
-def blocks_of(items: Iterator[Item], rows: int) -> Iterator[list[Item]]:
-    """Groups lines, or other items, into blocks of ``rows``."""
+def blocks_of(items: Iterator[Item], rows: int | None) -> Iterator[list[Item]]:
+    """Groups lines, or other items, into blocks of ``rows``; None for one of all, which may be empty."""
+    if rows is None:
+        yield list(items)
     while block := list(islice(items, rows)):
         yield block
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -19,7 +18,7 @@ from tutti.tasks.layouts.cells import cell_text, id_text
 from tutti.tasks.layouts.packed import unpacked_name
 from tutti.tasks.layouts.reading import REPEATED, CellCheck, FileSource, checked_columns, raise_any
 from tutti.tasks.layouts.table import Table, column_names, table_blocks
-from tutti.tasks.layouts.tabs import lines_of
+from tutti.tasks.layouts.tabs import blocks_of, lines_of
 from tutti.tasks.layouts.token_rows import Read, Style, Unfit, is_list, read_row
 from tutti.tasks.units import units_of
 
@@ -87,13 +86,9 @@ class Tagged(FileSource):
     def fingerprint(self, source: str) -> str:
         if self._hub is None:
             return super().fingerprint(source)
-        data = self._hub.loaded(source)
-        digest = hashlib.sha256(json.dumps(self._tag_names(source)).encode())
-        used = (self._column(data.column_names, "text"), self._label(data.column_names), self.text_b)
-        names = [name for name in used if name]
-        for row in data.select_columns(names):
-            digest.update(json.dumps(row, default=str).encode())
-        return digest.hexdigest()
+        names = self._hub.loaded(source).column_names
+        used = (self._column(names, "text"), self._label(names), self.text_b)
+        return self._hub.digest(source, [name for name in used if name], self._tag_names(source))
 
     def read(self, source: str, *, labelled: bool, check: CellCheck | None = None) -> DataFrame:
         from pandas import DataFrame
@@ -151,7 +146,8 @@ class Tagged(FileSource):
         if self._is_of_lines(source):
             style = style if style.form == "tags" else Style()
             return ".conll", self._tagged_lines(source, tags, style, self._separator(like))
-        label, lines = self._label_name(like), []
+        table = {} if self._is_of_lines(like) else next(self._tables(like, 1))[0]
+        label, lines = self._label(table) or LABELS[0], []
         for row, own in zip(self._objects(source), tags, strict=True):
             text = self._read(source, "row", 0, row[self._column(row, "text") or ""], None, labelled=False).text
             item = {**row, label: style.written(text, self.unit, own)}
@@ -232,14 +228,7 @@ class Tagged(FileSource):
     def _blocks(self, source: str, limit: int | None) -> Iterator[tuple[list[Cells], str]]:
         """Blocks of so many rows, or one of all, and the unit of their places."""
         if self._is_of_lines(source):
-            rows = self._rows_of_lines(source)
-            block: list[Cells] = []
-            for row in rows:
-                block.append(row)
-                if len(block) == limit:
-                    yield block, "line"
-                    block = []
-            if block or limit is None:
+            for block in blocks_of(self._rows_of_lines(source), limit):
                 yield block, "line"
             return
         for table, places, unit in self._tables(source, limit):
@@ -268,11 +257,8 @@ class Tagged(FileSource):
         if self._hub is None:
             wanted = {*TEXTS, *LABELS, "id", *filter(None, (self.text, self.label, self.text_b, self.id))}
             yield from table_blocks(source, limit, wanted=wanted)
-            return
-        data = self._hub.loaded(source)
-        for start in range(0, max(len(data), 1), limit or max(len(data), 1)):
-            part = data[start : start + (limit or len(data))]
-            yield part, list(range(start + 1, start + 1 + len(next(iter(part.values()), [])))), "row"
+        else:
+            yield from self._hub.table_blocks(source, limit)
 
     def _objects(self, source: str) -> Iterator[dict[str, Any]]:
         if self._hub is not None:
@@ -323,12 +309,6 @@ class Tagged(FileSource):
     def _label(self, table: Any) -> str | None:
         text, label = self._column(table, "text"), self._column(table, "label")
         return None if label == text else label
-
-    def _label_name(self, source: str) -> str:
-        if self._is_of_lines(source):
-            return LABELS[0]
-        table = next(self._tables(source, 1))[0]
-        return self._label(table) or LABELS[0]
 
     def _tag_names(self, source: str) -> list[str] | None:
         """The names of tags that a data set has as numbers."""

@@ -95,7 +95,7 @@ def read_row(
         return Read(text, plain, Counter({"misplaced": misplaced(tags, plain)}))
     if not marks:
         raise Unfit(
-            "have a tag for each word", _shown(labels), "leave `spans: none` out, or name the column of the tags"
+            "have a tag for each word", shown(labels), "leave `spans: none` out, or name the column of the tags"
         )
     spans = _spans(labels, text)
     try:
@@ -160,9 +160,9 @@ def _text(cell: Any, unit: str) -> str:
     if isinstance(cell, str):
         return cell
     if not isinstance(cell, list | tuple) or not all(isinstance(one, str) for one in cell):
-        raise Unfit("have a text, or a list of words", _shown(cell), "name the column that has them")
+        raise Unfit("have a text, or a list of words", shown(cell), "name the column that has them")
     if unit == "character" and (long := next((one for one in cell if len(one) != 1), None)) is not None:
-        raise Unfit("list single characters, as `unit: character` says", _shown(long), "set `unit: word`")
+        raise Unfit("list single characters, as `unit: character` says", shown(long), "set `unit: word`")
     text = joined(list(cell), unit)
     if unit == "piece" and len(spans_of(text, unit)) != len(cell):
         raise Unfit("have running text, as the first row of the training file has", "a list", "set `unit: word`")
@@ -193,7 +193,7 @@ def _named(tag: Any, names: Sequence[str] | None) -> str | None:
     if isinstance(tag, int) and names is not None and 0 <= tag < len(names):
         return names[tag]
     if tag is not None and not isinstance(tag, str):
-        raise Unfit("have the names of tags", _shown(tag), "write the names in place of numbers")
+        raise Unfit("have the names of tags", shown(tag), "write the names in place of numbers")
     return tag
 
 
@@ -215,7 +215,7 @@ def _spans(labels: Any, text: str) -> list[tuple[int, int, str]]:
     if isinstance(labels, str):
         start = text.find(labels)
         if start < 0:
-            raise Unfit("have a label that is a piece of the text", _shown(labels), "correct the row")
+            raise Unfit("have a label that is a piece of the text", shown(labels), "correct the row")
         return [_span(start, start + len(labels), ANSWER)]
     if form_of(labels) == "answers":
         answers = zip(labels["answer_start"], labels["text"], strict=True)
@@ -232,7 +232,7 @@ def _spans(labels: Any, text: str) -> list[tuple[int, int, str]]:
         elif isinstance(one, list | tuple) and len(one) == 3:
             spans.append(_span(*one))
         else:
-            raise Unfit("have spans as [start, end, type]", _shown(one), "correct the row")
+            raise Unfit("have spans as [start, end, type]", shown(one), "correct the row")
     return spans
 
 
@@ -240,7 +240,7 @@ def _places(of_type: Any) -> list[Any]:
     places = list(of_type.values()) if isinstance(of_type, Mapping) else [of_type]
     found = [place for each in places for place in (each if isinstance(each, list) else [None])]
     if not all(isinstance(place, list | tuple) and len(place) == 2 for place in found):
-        raise Unfit("have spans as {type: {text: [[first, last], ...]}}", _shown(of_type), "correct the row")
+        raise Unfit("have spans as {type: {text: [[first, last], ...]}}", shown(of_type), "correct the row")
     return found
 
 
@@ -250,7 +250,7 @@ def _first(row: Mapping[str, Any], keys: Sequence[str]) -> Any:
 
 def _span(start: Any, end: Any, name: Any) -> tuple[int, int, str]:
     if type(start) is not int or type(end) is not int or not isinstance(name, str) or not name:
-        got = _shown([start, end, name])
+        got = shown([start, end, name])
         raise Unfit("have spans of a start and an end, whole numbers, and one type", got, "correct the row")
     return start, end, name
 
@@ -328,6 +328,7 @@ class Style:
         return nested
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as a message shows it, on one line."""
     text = " ".join(repr(value).split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -29,8 +29,8 @@ def workbook_blocks(source: str, limit: int | None) -> Iterator[Block]:
         _, header = next(rows, (0, []))
         names = ["" if name is None else str(name) for name in header]
         check_names(names, source)
-        blocks, first = [list(rows)] if limit is None else blocks_of(rows, limit), True
-        for block in blocks:
+        first = True
+        for block in blocks_of(rows, limit):
             yield _block(block, names, source)
             first = False
         if first and limit is not None:

@@ -37,27 +37,17 @@ def _unlike(*optimizers: str) -> Need:
 _FROZEN = _beside("freeze_encoder")
 _WARM = ("lr_scheduler_type", lambda got: got != "constant", "with lr_scheduler_type: constant")
 _WITHOUT_ADAM = ("adafactor", "adagrad", "rmsprop", "sgd")  # optimizers to which transformers passes none of them
+_LORA = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets", "lora_layers", "use_rslora", "use_dora")
 _NEEDS: Mapping[str, tuple[Need, ...]] = {
-    "lora_r": (_with("adapter"),),
-    "lora_alpha": (_with("adapter"),),
-    "lora_dropout": (_with("adapter"),),
-    "lora_targets": (_with("adapter"),),
-    "lora_layers": (_with("adapter"),),
-    "use_rslora": (_with("adapter"),),
-    "use_dora": (_with("adapter"),),
-    "weights": (_with("adapter"),),
+    **dict.fromkeys((*_LORA, "weights"), (_with("adapter"),)),
     "words": (_with("head", "verbalizer"),),
     "double_quant": (_with("bits", 4),),
     "quant_type": (_with("bits", 4),),
-    "adapter": (_FROZEN,),
-    "mixout": (_FROZEN,),
-    "layer_lr_decay": (_FROZEN,),
-    "activation_checkpointing": (_FROZEN,),
+    **dict.fromkeys(("adapter", "mixout", "layer_lr_decay", "activation_checkpointing"), (_FROZEN,)),
     "gradient_checkpointing": (_FROZEN, _beside("activation_checkpointing")),  # the latter is its present name
     "fsdp_config": (_with("fsdp"),),
     "dataloader_persistent_workers": (_with("dataloader_num_workers"),),
-    "adversarial_epsilon": (_with("adversarial"),),
-    "adversarial_start": (_with("adversarial"),),
+    **dict.fromkeys(("adversarial_epsilon", "adversarial_start"), (_with("adversarial"),)),
     "sampling_temperature": (_with("task_sampling", "temperature"),),
     "sampling_weights": (_with("task_sampling", "weights"),),
     "stride": (_with("truncation", "windows"),),
@@ -66,16 +56,14 @@ _NEEDS: Mapping[str, tuple[Need, ...]] = {
     "per_device_train_batch_size": (_beside("max_tokens_per_batch"),),
     "group_by_length": (("batching", lambda got: got != "packed", "with batching: packed"),),
     "num_train_epochs": (("max_steps", lambda got: (got or -1) < 1, "beside max_steps"),),
-    "warmup_steps": (_WARM,),
-    "lr_scheduler_kwargs": (_WARM,),
+    **dict.fromkeys(("warmup_steps", "lr_scheduler_kwargs"), (_WARM,)),
     "logging_steps": (("logging_strategy", lambda got: got != "epoch", "with logging_strategy: epoch"),),
-    "adam_beta1": (_unlike(*_WITHOUT_ADAM),),
-    "adam_beta2": (_unlike(*_WITHOUT_ADAM),),
+    **dict.fromkeys(("adam_beta1", "adam_beta2"), (_unlike(*_WITHOUT_ADAM),)),
     "adam_epsilon": (_unlike(*_WITHOUT_ADAM, "lion", "paged_lion"),),
     "optim_target_modules": (
         ("optim", lambda got: str(got).startswith(("galore", "apollo")), "without an optim of GaLore or APOLLO"),
     ),
-    **{key: (("torch_compile", lambda got: got is not False, "with torch_compile: false"),) for key in COMPILERS},
+    **dict.fromkeys(COMPILERS, (("torch_compile", lambda got: got is not False, "with torch_compile: false"),)),
 }
 _TAGGED = {"tokens", "overlapping", "span", "tags"}
 _OFF = (None, 0, False, "softmax", "proportional", "fixed", "uncertainty")  # values that switch nothing on

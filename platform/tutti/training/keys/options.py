@@ -16,6 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from tutti.config.backbones import BACKBONE, backbone_faults
 from tutti.config.conditions import fixed_values, without_undrawn
+from tutti.config.raw import entries
 from tutti.config.space import Distribution
 from tutti.config.stages import OF_THE_TRIAL, STAGES, WEIGHTS, overlay, staged, without_task
 from tutti.config.training import TrainingOptions
@@ -135,8 +136,7 @@ def check_training(training: Mapping[str, Any], search_space: Mapping[str, Distr
     faults = []
     for key, value in training.items():
         faults += _key_faults(f"{file}: training.{key}", key) or _value_faults(f"{file}: training.{key}", key, value)
-    stages = training.get(STAGES)
-    stages = list(stages) if isinstance(stages, list | tuple) else []
+    stages = entries(training, STAGES)
     for index, stage in enumerate(stages):
         for key, value in stage.items() if isinstance(stage, dict) else ():
             what = f"{file}: training.{STAGES}.{index}.{key}"
@@ -249,14 +249,14 @@ def _value_faults(what: str, key: str, value: Any) -> list[Fault]:
     try:
         if key in TrainingOptions.model_fields:
             _check_own(key, value)
-            return _own_faults(what, key, value)
+            return _choice_faults(what, key, value) or missing_package_faults(what, key, value)
         TypeAdapter(
             _argument_types()[key], config=ConfigDict(arbitrary_types_allowed=True, strict=True)
         ).validate_python(value)
     except ValidationError as error:
         rule = " or ".join(dict.fromkeys(_as_rule(each["msg"]) for each in error.errors()))
         return [Fault(what, rule, repr(value), "correct the value")]
-    faults = _bound_faults(what, key, value) + _enum_faults(what, key, value) + _compiler_faults(what, key, value)
+    faults = _bound_faults(what, key, value) + _enum_faults(what, key, value) + _choice_faults(what, key, value)
     return faults or missing_package_faults(what, key, value)
 
 
@@ -282,16 +282,13 @@ def _stage_type_faults(what: str, stages: Sequence[Any]) -> list[Fault]:
     ]
 
 
-def _own_faults(what: str, key: str, value: Any) -> list[Fault]:
-    from tutti.training.keys.trial_build_checks import attention_faults
+def _choice_faults(what: str, key: str, value: Any) -> list[Fault]:
+    """The fault of a name of attention, or of what compiles, that its library does not know."""
+    if value is None or key not in ("attn_implementation", *COMPILERS):
+        return []
+    from tutti.training.keys.trial_build_checks import attention_faults, compiler_faults
 
-    return attention_faults(what, value) if key == "attn_implementation" else missing_package_faults(what, key, value)
-
-
-def _compiler_faults(what: str, key: str, value: Any) -> list[Fault]:
-    from tutti.training.keys.trial_build_checks import compiler_faults
-
-    return compiler_faults(what, key, value) if key in COMPILERS and value is not None else []
+    return compiler_faults(what, key, value) if key in COMPILERS else attention_faults(what, value)
 
 
 def _check_own(key: str, value: Any) -> None:

@@ -35,7 +35,9 @@ def config_faults(what: str, config: Any) -> list[Fault]:
             faults.append(Fault(f"{what}.{key}", "be 2", show(value), "take it out: 2 is the default"))
         elif key == "reshard_after_forward" and not isinstance(value, bool):
             faults.append(Fault(f"{what}.{key}", "be true or false", show(value), "write true or false"))
-        elif key == "transformer_layer_cls_to_wrap" and not _is_name_list(value):
+        elif key == "transformer_layer_cls_to_wrap" and not (
+            isinstance(value, list | tuple) and value and all(isinstance(name, str) for name in value)
+        ):
             faults.append(Fault(f"{what}.{key}", "be a list of classes", show(value), "write it like [BertLayer]"))
     return faults
 
@@ -60,7 +62,3 @@ def violated_sharding_rules(options: TrainingOptions, arguments: Mapping[str, An
         ),
     }
     return [rule for rule, violated in violations.items() if violated]
-
-
-def _is_name_list(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(name, str) for name in value)

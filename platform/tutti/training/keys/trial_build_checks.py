@@ -18,15 +18,14 @@ from tutti.training.keys.schedules import EVALUATED, schedule_of, schedule_setti
 _STEPS = 10  # length of the schedule that is built
 
 
-def attention_faults(what: str, value: str | None) -> list[Fault]:
+def attention_faults(what: str, value: str) -> list[Fault]:
     """The fault of an attn_implementation that does not serve.
 
     Hub kernels are refused, because they are code, and flex_attention, because it has no dropout of attention.
     """
     others = ("flex_attention", VARLEN)  # the latter is our own, once rows were packed
     known = (name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in name and name not in others)
-    names = ["eager", *sorted(known)]
-    return [] if value is None else _choice_faults(what, value, names)
+    return _choice_faults(what, value, ["eager", *sorted(known)])
 
 
 def compiler_faults(what: str, key: str, value: str) -> list[Fault]:

@@ -113,9 +113,10 @@ def evaluate(tasks: Sequence[Task], parts: Parts, reader: Reader, *, last: bool)
                 found.not_finite = task.name
                 break
             found.scores[task.name], metrics = measure(task, part, outputs)
-            for name, further in _further_sets(parts[task.name]).items():
-                _, own = measure(task, further, reader.predict(task, further))
-                metrics |= {key.replace("/", f"/{name}/", 1): value for key, value in own.items()}
+            for name, further in parts[task.name].items():
+                if name.startswith(REPORTED):  # a set that is logged beside the one that decides
+                    of, (_, own) = name.removeprefix(REPORTED), measure(task, further, reader.predict(task, further))
+                    metrics |= {key.replace("/", f"/{of}/", 1): value for key, value in own.items()}
         else:
             likely = found.measured[task.name] = reader.likelihoods(task, part)
             if not are_finite(likely, task.kind):
@@ -135,8 +136,3 @@ def evaluate(tasks: Sequence[Task], parts: Parts, reader: Reader, *, last: bool)
                     found.scores[task.name] = accuracy
         found.metrics |= metrics
     return found
-
-
-def _further_sets(parts: Mapping[str, EncodedPart]) -> dict[str, EncodedPart]:
-    """By name, the validation sets that are logged beside the one that decides."""
-    return {name.removeprefix(REPORTED): part for name, part in parts.items() if name.startswith(REPORTED)}

@@ -98,11 +98,7 @@ def save_state(
     random_states: dict[str, bytes] = {}
     for rank_states in gathered(_random_states(trainer)):
         random_states |= rank_states
-    progress = {
-        "balance": trainer.balance.state(),
-        "sums": gathered(trainer.loss_sums()),
-        "logged": trainer.logged,
-    }
+    progress = {"balance": trainer.balance.state(), "sums": gathered(trainer.loss_sums()), "logged": trainer.logged}
     tensors = {MODEL: whole_state(trainer.model.trained_state())}
     if trainer.average is not None:
         tensors[AVERAGE] = whole_state(trainer.average.state_dict())

@@ -71,11 +71,7 @@ def _first_model(
     adapter = adapter_of(options, precision=name_of(args))
     attention = options.attn_implementation
     encoder = load_encoder(
-        backbone,
-        adapter=adapter,
-        device=args.device,
-        attn_implementation=attention,
-        pooler=options.pooling == "pooler",
+        backbone, adapter=adapter, device=args.device, attn_implementation=attention, pooler=options.pooling == "pooler"
     )
     heads = HeadOptions(
         pooling=options.pooling or ("last" if is_decoder(encoder.config) else "attention"),

@@ -82,10 +82,7 @@ class Electra:
         right = (is_token & ((scores.detach() > 0) == is_replaced)).sum()
         sums = {"discriminator_loss": (loss.detach(), number), "discriminator_accuracy": (right, number)}
         sums["replaced_share"] = (is_replaced.sum(), number)
-        return Outcome(
-            generator.loss + self._weight * loss / total.clamp(min=1),
-            {**generator.sums, **sums},
-        )
+        return Outcome(generator.loss + self._weight * loss / total.clamp(min=1), {**generator.sums, **sums})
 
     def loss(self, means: Mapping[str, float]) -> float:
         return means["generator_loss"] + self._weight * means["discriminator_loss"]

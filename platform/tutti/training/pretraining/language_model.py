@@ -7,12 +7,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from tutti.config.pretraining import ObjectiveName
@@ -33,14 +28,11 @@ def check_has_token(tokenizer: Any, objective: ObjectiveName) -> None:
     Raises:
         BackboneError: if it has not.
     """
-    name, rule = (
-        ("eos_token", "have a token for the end of a text")
-        if objective == "causal"
-        else ("mask_token", "have a mask token")
-    )
-    if getattr(tokenizer, name) is None:
-        what = f"the tokenizer of {tokenizer.name_or_path}"
-        raise BackboneError(Fault(what, rule, "none", _REMEDIES["causal" if objective == "causal" else "masked"]))
+    causal = objective == "causal"
+    if (tokenizer.eos_token if causal else tokenizer.mask_token) is None:
+        rule = "have a token for the end of a text" if causal else "have a mask token"
+        what, remedy = f"the tokenizer of {tokenizer.name_or_path}", _REMEDIES["causal" if causal else "masked"]
+        raise BackboneError(Fault(what, rule, "none", remedy))
 
 
 class SelectedLogits:

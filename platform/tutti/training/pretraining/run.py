@@ -44,13 +44,8 @@ from tutti.training.pretraining.states import States
 from tutti.training.pretraining.tracked import tracked
 
 _SETTINGS = "settings.json"
-_MAY_CHANGE = {
-    "save_steps",
-    "save_minutes",
-    "evaluate_steps",
-    "log_steps",
-    "keep_every",
-}  # without effect on the weights
+# Settings without effect on the weights.
+_MAY_CHANGE = {"save_steps", "save_minutes", "evaluate_steps", "log_steps", "keep_every"}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tutti.modeling.model import MultiTaskModel
+from tutti.training.tricks.averages import restored
 
 
 class Attack:
@@ -28,20 +29,15 @@ class Attack:
     def perturbed(self) -> Iterator[None]:
         """Requires the gradients of the clean pass; the gradients of the block accumulate onto them."""
         perturbed = [weight for weight in self._parameters if weight.grad is not None]
-        originals = [weight.detach().clone() for weight in perturbed]
-        with torch.no_grad():
-            for weight in perturbed:
-                assert weight.grad is not None
-                grad_norm = weight.grad.norm()
-                radius = weight.norm() * self._epsilon if self._relative else self._epsilon
-                step = weight.grad * (radius / grad_norm.clamp(min=1e-12))
-                weight.add_(torch.where(grad_norm.isfinite(), step, 0.0))
-        try:
-            yield
-        finally:
+        with restored(perturbed):
             with torch.no_grad():
-                for weight, original in zip(perturbed, originals, strict=True):
-                    weight.copy_(original)
+                for weight in perturbed:
+                    assert weight.grad is not None
+                    grad_norm = weight.grad.norm()
+                    radius = weight.norm() * self._epsilon if self._relative else self._epsilon
+                    step = weight.grad * (radius / grad_norm.clamp(min=1e-12))
+                    weight.add_(torch.where(grad_norm.isfinite(), step, 0.0))
+            yield
 
 
 def make_attack(kind: str | None, model: MultiTaskModel, *, epsilon: float | None) -> Attack | None:

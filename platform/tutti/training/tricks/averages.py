@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,22 @@ from torch import Tensor, nn
 
 from tutti.config.training import TrainingOptions
 from tutti.training.machine.sharding import copy_whole, lerp
+
+
+@contextmanager
+def restored(weights: Sequence[Tensor]) -> Iterator[None]:
+    """Gives the weights their present values back after the block, bit for bit."""
+    before = [weight.detach().clone() for weight in weights]
+    try:
+        yield
+    finally:
+        copy_into(weights, before)
+
+
+@torch.no_grad()
+def copy_into(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    for weight, value in zip(weights, values, strict=True):
+        weight.copy_(value)
 
 
 class WeightAverage:
@@ -43,12 +59,9 @@ class WeightAverage:
         if not self.updates:
             yield
             return
-        current = [weight.detach().clone() for weight in self._weights]
-        self._set_weights(self._average)
-        try:
+        with restored(self._weights):
+            copy_into(self._weights, self._average)
             yield
-        finally:
-            self._set_weights(current)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The average by parameter name, and its number of updates as ``updates``."""
@@ -60,11 +73,6 @@ class WeightAverage:
         self.updates = int(state["updates"])
         for name, average in zip(self._names, self._average, strict=True):
             copy_whole(average, state[name])
-
-    @torch.no_grad()
-    def _set_weights(self, values: list[Tensor]) -> None:
-        for weight, value in zip(self._weights, values, strict=True):
-            weight.copy_(value)
 
 
 class ExponentialAverage(WeightAverage):
@@ -121,13 +129,9 @@ def evaluation_weights(optimizer: Any) -> Iterator[None]:
     if not hasattr(inner, "eval"):
         yield
         return
-    weights = [weight for group in inner.param_groups for weight in group["params"]]
-    training_weights = [weight.detach().clone() for weight in weights]
-    inner.eval()
-    try:
-        yield
-    finally:
-        inner.train()
-        with torch.no_grad():  # the optimizer recomputes them only up to rounding
-            for weight, original in zip(weights, training_weights, strict=True):
-                weight.copy_(original)
+    with restored([weight for group in inner.param_groups for weight in group["params"]]):
+        inner.eval()
+        try:
+            yield
+        finally:
+            inner.train()  # which recomputes them only up to rounding

@@ -105,12 +105,7 @@ class DynamicBalance(FixedBalance):
 
 
 def make_balance(
-    kind: str,
-    tasks: Sequence[Task],
-    weights: Mapping[str, float],
-    *,
-    device: torch.device,
-    ordered: str = "softmax",
+    kind: str, tasks: Sequence[Task], weights: Mapping[str, float], *, device: torch.device, ordered: str = "softmax"
 ) -> FixedBalance:
     """The balance named ``fixed``, ``uncertainty`` or ``dynamic``.
 
