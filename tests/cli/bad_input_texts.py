@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from bad_input_changes import Case, Change, both, other_model, task, training, write
+from bad_input_changes import Case, Change, both, other_model, own_backbone, task, training, write
 
 _ROWS = [{"input": f"say {number}", "output": f"it is {number}"} for number in range(20)]
 _CHATS = [
@@ -22,6 +23,17 @@ def _answers(keys: str = "", rows: Sequence[Mapping[str, object]] = _ROWS) -> Ch
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     more = f"\n    {keys}" if keys else ""
     return both(task(f"answers:\n    layout: instructions\n    train: rows.jsonl{more}"), write("rows.jsonl", lines))
+
+
+def _without_special_tokens(folder: Path) -> None:
+    file = folder / "tokenizer_config.json"
+    kept = {name: value for name, value in json.loads(file.read_text()).items() if "token" not in name}
+    file.write_text(json.dumps({**kept, "tokenizer_class": "PreTrainedTokenizerFast"}))
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+
+
+def _verbalizer(words: str) -> Change:
+    return both(training(f"words: {words}"), training("head: verbalizer"))
 
 
 TEXTS: Mapping[str, Sequence[Case]] = {
@@ -41,8 +53,19 @@ TEXTS: Mapping[str, Sequence[Case]] = {
             "a chat has no turn of the assistant to be learnt",
             both(_DECODER, _answers("format: chat", [*_CHATS, {"messages": _CHATS[0]["messages"][:1]}]), _SHORT),
         ),
+        Case("a target is empty", both(_DECODER, _answers(rows=[*_ROWS, {"input": "say it", "output": ""}]), _SHORT)),
         Case("the file is of another format", both(_DECODER, _answers("format: alpaca"), _SHORT)),
         Case("columns for a format that names its own", _answers("format: alpaca\n    columns: {text: input_text}")),
         Case("a metric of texts, which are not to be written", _answers("metric: rouge_l\n    generate: false")),
-    )
+    ),
+    "Decoders that classify": (
+        Case("the tokenizer has no special token to pad with", own_backbone(_without_special_tokens)),
+        Case("a verbalizer for an encoder", _verbalizer("{calm: calm, glad: glad, sad: sad}")),
+        Case("a verbalizer without words", both(_DECODER, training("head: verbalizer"))),
+        Case(
+            "a verbalizer's word that is several tokens",
+            both(_DECODER, _verbalizer('{calm: "very, very", glad: glad, sad: sad}')),
+        ),
+        Case("two classes with one word", both(_DECODER, _verbalizer("{calm: sad, glad: glad, sad: sad}"))),
+    ),
 }
