@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos_study import changes, check_whole, ends
+from chaos_study import CHANGES, check_whole, ends
 from word_backbone import save_decoder
 
 from tutti.bank.bank import Bank
@@ -40,7 +40,8 @@ def study_of_texts(make_study, folder: Path) -> Any:
         (folder / f"{part}.jsonl").write_text("\n".join(lines))
     files = {part: str(folder / f"{part}.jsonl") for part in ("train", "test")}
     task = {"layout": "instructions", **files, "report": ["exact_match"], "generation": {"max_new_tokens": 4}}
-    given = {**changes(trials=TRIALS, epochs=EPOCHS), "training": TRAINING, "ensemble": {}}
+    search = {**CHANGES["search"], "trials": TRIALS, "enqueue": CHANGES["search"]["enqueue"][:TRIALS]}
+    given = {**CHANGES, "search": search, "training": TRAINING, "ensemble": {}}
     return make_study(folder, backbone=str(folder / "decoder"), tasks={"answers": task}, **given)
 
 

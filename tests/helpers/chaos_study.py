@@ -58,7 +58,7 @@ def ends(study) -> dict[str, Any]:
     return ended
 
 
-def check_whole(study, untouched: dict[str, Any]) -> None:
+def check_whole(study, untouched: dict[str, Any], *, epochs: int = EPOCHS) -> None:
     """Each trial once, ended, with the weights and scores of the study that nobody touched."""
     assert ends(study) == untouched
     runs = study.runs()
@@ -68,5 +68,5 @@ def check_whole(study, untouched: dict[str, Any]) -> None:
         assert record.state is TrialState.FINISHED
         reported = study.reported_epochs(record.key)
         assert reported == sorted(set(reported)), f"{record.key} trained an epoch again that it had a state of"
-        assert study.tracked_epochs(record.key) == [*record.scores_by_epoch] == reported == [*range(1, EPOCHS + 1)]
+        assert study.tracked_epochs(record.key) == [*record.scores_by_epoch] == reported == [*range(1, epochs + 1)]
         assert not study.folder.trial(record.key).resume.exists()
