@@ -285,7 +285,8 @@ def columns_of_table(
     sources = {column: columns_in(composed[column]) if column in composed else [names[column]] for column in names}
     used: dict[str, str] = {}  # by column of the table, the first one of ours that needs it
     for column, of_column in sources.items():
-        used = {**dict.fromkeys(of_column, column), **used}
+        for name in of_column:
+            used.setdefault(name, column)
     faults = [
         Fault(
             origin,
