@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import platform
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import ray
 
-from tutti.cluster.about import _asked, about_cluster
-from tutti.cluster.client import cluster_faults, job_client
+from tutti.cluster.about import about_cluster
 from tutti.config.study import Resources
 
 
@@ -38,13 +40,27 @@ def test_other_versions_than_this_machine_s_and_what_several_nodes_have_are_told
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_head_tells_its_versions_and_its_nodes(cluster, monkeypatch):
-    for name, value in cluster.env.items():
-        monkeypatch.setenv(name, value)
-    with cluster_faults(cluster.address):
-        asks = job_client(cluster.address)
-        assert _asked(asks, "cluster_metadata")["rayVersion"] == ray.__version__
-        assert _asked(asks, "cluster_metadata")["pythonVersion"] == platform.python_version()
-        [node] = _asked(asks, "nodes?detail=1")["result"]["result"]
+def test_a_head_tells_its_versions_and_its_nodes(cluster):
+    code = """
+import json, sys, time
+from tutti.cluster.about import _asked
+from tutti.cluster.client import cluster_faults, job_client
+with cluster_faults(sys.argv[1]):
+    client = job_client(sys.argv[1])
+    for _ in range(60):  # a dashboard that has just begun knows of no nodes
+        versions, nodes = (_asked(client, page) for page in ("cluster_metadata", "nodes?detail=1"))
+        if nodes["result"]["result"]:
+            break
+        time.sleep(1)
+print(json.dumps([versions, nodes]))
+"""
+    # Ray reads the token's settings once in a process, and the tests' own has none.
+    command = [sys.executable, "-c", code, cluster.address]
+    run = subprocess.run(command, env=cluster.env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    versions, nodes = json.loads(run.stdout.splitlines()[-1])
+    assert versions["rayVersion"] == ray.__version__
+    assert versions["pythonVersion"] == platform.python_version()
+    [node] = nodes["result"]["result"]
     assert node["state"] == "ALIVE"
     assert node["resources_total"]["CPU"] == 2
