@@ -30,7 +30,9 @@ TRAINING = {
 def study_of_texts(make_study, folder: Path) -> Any:
     """Prompts, the first word of which says what is to be written."""
     folder.mkdir()
-    save_decoder(folder / "decoder", "qwen2")
+    decoder = folder.parent / "decoder"  # of both studies, since checkpoints name its path
+    if not decoder.exists():
+        save_decoder(decoder, "qwen2")
     for part, rows in {"train": ROWS, "test": 20}.items():
         prompts = [(row % 3, 10 + row // 20, 30 + row % 20) for row in range(rows)]
         lines = [
@@ -42,7 +44,7 @@ def study_of_texts(make_study, folder: Path) -> Any:
     task = {"layout": "instructions", **files, "report": ["exact_match"], "generation": {"max_new_tokens": 4}}
     search = {**CHANGES["search"], "trials": TRIALS, "enqueue": CHANGES["search"]["enqueue"][:TRIALS]}
     given = {**CHANGES, "search": search, "training": TRAINING, "ensemble": {}}
-    return make_study(folder, backbone=str(folder / "decoder"), tasks={"answers": task}, **given)
+    return make_study(folder, backbone=str(decoder), tasks={"answers": task}, **given)
 
 
 def is_within_an_epoch(study) -> bool:
