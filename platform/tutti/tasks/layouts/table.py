@@ -287,23 +287,20 @@ def columns_of_table(
     for column, of_column in sources.items():
         for name in of_column:
             used.setdefault(name, column)
+    others = [name for name in table if name not in used]
     faults = [
         Fault(
             origin,
             f"have the column {name!r} ({_key_of(column, column in composed, compared=layout.single is not None)})",
             f"the columns {', '.join(table) or 'none'}",
-            nearest(
-                name,
-                [other for other in table if other not in used],
-                otherwise=_remedy(column, column in composed, unique=unique),
-            ),
+            nearest(name, others, otherwise=_remedy(column, column in composed, unique=unique)),
         )
         for name, column in used.items()
         if name not in table
     ]
     raise_any(faults, origin=origin)
     cells: dict[str, list[str]] = {}
-    for name in dict.fromkeys(name for of_column in sources.values() for name in of_column):
+    for name in used:
         cells[name] = []
         for number, value in zip(places, table[name], strict=True):
             if name in layout.choices:
