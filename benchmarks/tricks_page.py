@@ -154,4 +154,7 @@ def _reading(outcomes: Mapping[str, Outcome], base: Mapping[int, Mapping[str, An
         "each was tried at one setting, and the learning rate was not tuned for any but those that name one. Two "
         "stages train an epoch more than the baseline, and keep the best of one more. Let a search space vary what "
         "costs little, and let the study decide.",
+        "",
+        "The default pooling is attention, measured against the mean with more rows too: "
+        "[training](training.md#attention-or-the-mean).",
     ]
