@@ -206,6 +206,8 @@ def memory_of(*names: str) -> float:
 
 def report_many(*given: Any, **named: Any) -> None:
     """Trains a trial in a worker, which imports this module anew."""
+    import trial_overhead  # the host unpickles this function too: with this import above, it would load torch
+
     trial_overhead.EPOCHS = REPORTS
     trial_overhead.report_alone(*given, **named)
 
