@@ -6,6 +6,8 @@ import json
 import re
 import shutil
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +17,8 @@ from bad_input_run import run
 from mlflow import MlflowClient
 from voting_study import MOODS, make_study, write_files
 
+import tutti
+from tutti.orchestration.upkeep.lock import study_lock
 from tutti.records import TextLimit
 from tutti.tracking.store import experiment_id
 
@@ -144,6 +148,20 @@ def test_a_study_without_a_finished_trial_is_reported_as_far_as_it_is(place, tmp
     text = (tmp_path / "studies/early/report/report.html").read_text(encoding="utf8")
     assert "No trial has finished yet" in text
     assert "1 stopped early" in text
+
+
+def test_a_watched_report_reloads_itself_until_the_study_has_ended(place, tmp_path):
+    make_study(tmp_path, "early", trials=0, tasks=("mood",), data=place / "data")
+    study, page = tutti.open(tmp_path / "studies/early"), tmp_path / "page/report.html"
+    with ThreadPoolExecutor() as pool:
+        with study_lock(study.folder):  # it runs
+            written = pool.submit(study.report, out=page.parent, watch=True)
+            while not page.exists():
+                assert not written.done()
+                time.sleep(0.1)
+            assert 'http-equiv="refresh" content="30"' in page.read_text(encoding="utf8")
+        assert written.result(60)[0] == page
+    assert "http-equiv" not in page.read_text(encoding="utf8")
 
 
 def test_the_leaderboard_keeps_public_scores_beside_local_ones_and_in_mlflow(place, tmp_path):

@@ -476,7 +476,7 @@ def test_in_a_frame_that_lets_no_link_out_trials_are_no_links(shown, tmp_path):
     with screenshots.browser() as new_page:
         page = new_page()
         page.goto(shown.absolute().as_uri())
-        assert page.get_by_role("link", name="t0002").count() == 1
+        assert page.get_by_role("link", name="t0002").count() > 0
         page.goto(frame.as_uri())
         framed = page.frame_locator("iframe")
         framed.get_by_text("t0002").first.wait_for()

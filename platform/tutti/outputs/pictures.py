@@ -313,7 +313,7 @@ def _legend(figure: Any) -> None:
         Line2D([], [], ls="", marker="|", mew=2, ms=12, color=_MEMBER, label="best trial, nested estimate"),
         Line2D([], [], ls="", marker="D", color=_ENSEMBLE, label="vote, nested estimate"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
 
 
 def _columns(text: str) -> int:

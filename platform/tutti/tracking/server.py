@@ -68,12 +68,14 @@ def start_ui(uri: str, artifacts: str | Path, *, port: int = 0) -> tuple[subproc
         try:
             _wait_until_up(process, url)
         except BaseException as error:
+            ended = process.poll() is not None
             stop_ui(process)
             if not isinstance(error, TimeoutError):
                 raise
             output.seek(0)
-            last_line = output.read().decode(errors="replace").strip().split("\n")[-1]
-            got, remedy = last_line or "nothing", "check whether the store is right"
+            last_line = output.read().decode(errors="replace").strip().split("\n")[-1] or "nothing"
+            got = last_line if ended else f"nothing in {_PATIENCE:.0f} s"  # what it has printed are warnings
+            remedy = "check whether the store is right" if ended else "try again when the machine has less to do"
             raise TrackingError(Fault(f"MLflow's server at {url}", "answer", got, remedy)) from error
     return process, url
 
