@@ -75,7 +75,7 @@ def shoot_mlflow(address: str, out: Path) -> list[Path]:
         made = [_shot(page, out / "mlflow-trials.png")]
         best.click()
         page.get_by_text("Model metrics").click()
-        page.get_by_text("Search metric charts").wait_for(state="attached")
+        page.get_by_placeholder("Search metric charts").wait_for()
         made.append(_shot(page, out / "mlflow-metrics.png"))
         page.goto(address)
         best.wait_for()
