@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from tutti.bank.electorate import Checkpoints
+from tutti.config.folder import Place
 from tutti.ensembling.nested import Estimate, Judged
 from tutti.errors import Fault, StorageError, StudyError, misfit
 from tutti.files import write_whole
@@ -156,14 +157,9 @@ class RoundFolder:
 
     path: Path
 
-    @property
-    def labels(self) -> Path:
-        return self.path / "labels"
-
-    @property
-    def ensemble(self) -> Path:
-        """The ensemble with the round's trials; there only if the round was kept."""
-        return self.path / "ensemble"
+    labels = Place("labels")
+    ensemble = Place("ensemble")
+    """The ensemble with the round's trials; there only if the round was kept."""
 
     def study_file(self, study: str) -> Path:
         """The file of one of the round's two studies."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -101,10 +100,6 @@ class Classes(Kind):
 
     def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
         return names[int(decided)]
-
-    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
-        counts = Counter(names[index] for index in votes.argmax(axis=1))
-        return ", ".join(f"{name} {count}" for name, count in counts.most_common())
 
     def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return np.asarray(decided != labels)
