@@ -17,9 +17,9 @@ from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
 from tutti.outputs.election.answers import answers_note
 from tutti.outputs.election.card import FOLDED, PICTURE, RELIABILITY, Card, Graded, Single
-from tutti.outputs.election.estimates import Estimates
 from tutti.outputs.election.grade import grade
-from tutti.outputs.election.members import Election, Rule, elect, votes
+from tutti.outputs.election.members import Election, elect, votes
+from tutti.outputs.election.poll import Poll
 from tutti.outputs.election.task_card import task_card
 from tutti.outputs.election.texts import written_texts
 from tutti.outputs.folder import output_folder, write_card
@@ -30,8 +30,6 @@ from tutti.outputs.submission.submission import Formats, TestIds, check, zipped
 from tutti.tasks.objective import study_score
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from tutti.tasks.task import Task
 
 Files = dict[str, dict[str, bytes]]
@@ -87,35 +85,25 @@ class Voted:
 
 
 def vote(
+    poll: Poll,
     *,
-    study: str,
-    recipe_name: str,
-    tasks: Sequence[Task],
-    validation: Mapping[str, DataFrame],
     test_ids: TestIds,
-    bank: Checkpoints,
-    rule: Rule,
     submission: Formats,
     answers: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     prompts: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     tagged: Mapping[str, Mapping[str, Tagging]] | None = None,
-    folded: bool = False,
-    estimates: Estimates | None = None,
     notes: Sequence[str] = (),
     recipe_keys: Mapping[str, Any] | None = None,
 ) -> Voted:
     """Lets the checkpoints of a bank vote, and checks what they say of the test rows.
 
     Args:
-        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         test_ids: by task and test part, the ids of the test file, in its order. A task may have none.
         submission: the layouts of the files.
         answers: by task and test part, labels of the test rows if the user has them, in order: ``(rows,)`` class
             indices or values. The card then includes the scores on them.
         prompts: by task of texts and test part, the prompts in order.
         tagged: by task of tags and test part, what writes the test file with tags.
-        folded: whether the study has folds, so that its validation rows differ from new rows: see ``FOLDED``.
-        estimates: as of ``elect``.
         notes: remarks for the card.
         recipe_keys: as of ``Card``.
 
@@ -124,17 +112,13 @@ def vote(
         SubmissionError: if the predicted rows are not those of a test file, or a format cannot hold them.
         StorageError: if the bank cannot be read.
     """
-    needed = {task.name: list(test_ids.get(task.name, {})) for task in tasks}
+    tasks, bank, validation = poll.tasks, poll.bank, poll.validation
     submission.check(test_ids, tasks)
-    election = elect(
-        study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule, estimates=estimates
-    )
+    election = elect(poll, needed={task.name: list(test_ids.get(task.name, {})) for task in tasks})
     items, files = _submissions(bank, tasks, election, test_ids, submission)
     card = card_of(
-        study=study,
-        recipe_name=recipe_name,
-        tasks=tasks,
-        election=election,
+        poll,
+        election,
         rows={name: {part: len(ids) for part, ids in parts.items()} for name, parts in test_ids.items()},
         notes=(
             *notes,
@@ -152,7 +136,6 @@ def vote(
             for task in tasks
             for part, labels in (answers or {}).get(task.name, {}).items()
         ),
-        folded=folded,
     )
     texts: Files = {}
     for task in tasks:
@@ -180,38 +163,29 @@ def vote(
     return Voted(replace(card, recipe_keys=recipe_keys or {}), shown, files, texts)
 
 
-def write_ensemble(*, out: Path, **given: Any) -> Card:
-    """Lets the checkpoints ``vote`` and writes the result; raises as ``vote`` and ``Voted.write`` do."""
-    return vote(**given).write(out)
-
-
 def card_of(
-    *,
-    study: str,
-    recipe_name: str,
-    tasks: Sequence[Task],
+    poll: Poll,
     election: Election,
+    *,
     rows: Mapping[str, Mapping[str, int]],
     notes: Sequence[str] = (),
     graded: tuple[Graded, ...] = (),
-    folded: bool = False,
 ) -> Card:
     """The card of an election, without any files.
 
     Args:
         rows: by task and test part, the number of rows.
         notes: remarks added to those of the election.
-        folded: whether the study has folds.
     """
-    cards = tuple(task_card(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks)
-    caveat = (FOLDED,) if folded and any(card.calibration for card in cards) else ()
+    cards = tuple(task_card(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in poll.tasks)
+    caveat = (FOLDED,) if poll.folded and any(card.calibration for card in cards) else ()
     return Card(
-        study=study,
-        recipe=recipe_name,
+        study=poll.study,
+        recipe=poll.recipe_name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
         tasks=cards,
-        singles=_singles(election, tasks),
+        singles=_singles(election, poll.tasks),
         notes=(*caveat, *election.notes, *notes),
         files={},
         overlap=election.overlap,
