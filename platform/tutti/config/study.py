@@ -231,24 +231,29 @@ class Split(Strict):
         return self.group.get(task) if isinstance(self.group, dict) else self.group
 
 
-class Search(Strict):
-    """The budget of the search, its sampler and its scheduler."""
+class AnySearch(Strict):
+    """What any search has: its budget and its sampler."""
 
     trials: Annotated[int, Field(ge=1)] = 8
     seed: Seed = 0
-    objectives: Annotated[tuple[Objective, ...], Field(min_length=1)] = ("score",)  # optimised by the sampler
     sampler: Sampler = "tpe"
     enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()  # known good points, run first
+    reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha, hyperband: one in this many trials passes each rung
+    max_hours: Annotated[float, Field(gt=0)] | None = None  # total duration of all runs of the study
+    patience: Annotated[int, Field(ge=1)] | None = None  # the study ends after this many trials without a new best one
+    max_trial_hours: Annotated[float, Field(gt=0)] | None = None  # a trial is ended soon after this time
+    retries: Annotated[int, Field(ge=0)] = 2  # of a trial whose worker died, each from its last checkpoint
+
+
+class Search(AnySearch):
+    """The search of a study, with its objectives and its scheduler."""
+
+    objectives: Annotated[tuple[Objective, ...], Field(min_length=1)] = ("score",)  # optimised by the sampler
     warm_start: tuple[str, ...] = ()  # folders of older studies from which the sampler learns
     scheduler: Scheduler = "asha"
     grace_epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1  # no trial is stopped earlier
     exchange_epochs: Annotated[int, Field(ge=1)] = 1  # pbt: epochs between two exchanges
-    reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha, hyperband: one in this many trials passes each rung
-    max_hours: Annotated[float, Field(gt=0)] | None = None  # total duration of all runs of the study
     target_score: float | None = None  # the study ends once a finished trial reaches it
-    patience: Annotated[int, Field(ge=1)] | None = None  # the study ends after this many trials without a new best one
-    max_trial_hours: Annotated[float, Field(gt=0)] | None = None  # a trial is ended soon after this time
-    retries: Annotated[int, Field(ge=0)] = 2  # of a trial whose worker died, each from its last checkpoint
 
     @model_validator(mode="before")
     @classmethod

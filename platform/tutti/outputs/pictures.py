@@ -149,16 +149,20 @@ def _f1_png(
 ) -> bytes:
     f1 = 2 * right / np.maximum(true + given, 1)
     order = np.argsort(-true, kind="stable")[:_NAMED]
-    drawn_by = families()
-    figure = _figure(6.4, 1.2 + 0.24 * len(order))
+    beside = [f"{true[index]} {unit}, {given[index]} given" for index in order]
+    return _bars_png(f1[order], [names[index] for index in order], beside, title, xlabel="F1")
+
+
+def _bars_png(shares: np.ndarray, names: Sequence[str], beside: Sequence[str], title: str, *, xlabel: str) -> bytes:
+    """A bar from 0 to 1 for each name, the first one at the top, with some words beside it."""
+    figure = _figure(6.4, 1.2 + 0.24 * len(names))
     axes = figure.add_subplot()
-    axes.barh(range(len(order)), f1[order], color=_MEMBER, alpha=0.8)
-    style: dict[str, Any] = {"fontfamily": drawn_by, "fontsize": 9, "parse_math": False}
-    axes.set_yticks(range(len(order)), [_cut(names[index]) for index in order], **style)
-    for place, index in enumerate(order):
-        text = f"{true[index]} {unit}, {given[index]} given"
+    axes.barh(range(len(names)), shares, color=_MEMBER, alpha=0.8)
+    style: dict[str, Any] = {"fontfamily": families(), "fontsize": 9, "parse_math": False}
+    axes.set_yticks(range(len(names)), [*map(_cut, names)], **style)
+    for place, text in enumerate(beside):
         axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
-    axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -0.5), xlabel="F1")
+    axes.set(xlim=(0, 1), ylim=(len(names) - 0.5, -0.5), xlabel=xlabel)
     return _titled(figure, axes, title)
 
 
@@ -178,15 +182,8 @@ def places_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], ti
     rows = np.bincount(labels.astype(np.int64), minlength=len(names))
     right = np.bincount(labels[labels == decided].astype(np.int64), minlength=len(names))
     chosen = np.bincount(decided.astype(np.int64), minlength=len(names))
-    figure = _figure(6.4, 1.2 + 0.3 * len(names))
-    axes = figure.add_subplot()
-    axes.barh(range(len(names)), right / np.maximum(rows, 1), color=_MEMBER, alpha=0.8)
-    axes.set_yticks(range(len(names)), names)
-    for place in range(len(names)):
-        text = f"{rows[place]} right, {chosen[place]} chosen"
-        axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
-    axes.set(xlim=(0, 1), ylim=(len(names) - 0.5, -0.5), xlabel="chosen where it is right")
-    return _titled(figure, axes, title)
+    beside = [f"{right_here} right, {chosen_here} chosen" for right_here, chosen_here in zip(rows, chosen, strict=True)]
+    return _bars_png(right / np.maximum(rows, 1), names, beside, title, xlabel="chosen where it is right")
 
 
 def predictions_png(kind: Kind, labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
