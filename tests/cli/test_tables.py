@@ -11,6 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from tutti.config.recipe import PseudoLabels
+from tutti.config.study import StudyConfig
 from tutti.ensembling.nested import Estimate
 from tutti.errors import StudyError
 from tutti.outputs.election.card import Card, Single, TaskCard
@@ -22,7 +23,7 @@ from tutti.records import TrialRecord, TrialState
 from tutti.workflows.console import make_console
 from tutti.workflows.listing import Group, Line, listing
 from tutti.workflows.shown import show_card, show_leaderboard, show_pseudo_labels
-from tutti.workflows.trials_table import ranked, trials_table
+from tutti.workflows.trials_table import outcome_table, ranked, trials_table
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
 NAMES = ("CoLA", "SST-2", "情感", "a task with a name that is long", *(f"task {number}" for number in range(4, 28)))
@@ -94,7 +95,7 @@ def card(count: int) -> Card:
     )
     overlap = [[float(one is other) for other in tasks] for one in tasks]
     singles = tuple(Single(f"t{n:04d}", n, 0.7 - n / 10, dict.fromkeys(NAMES[:count], 0.7)) for n in range(2))
-    return Card("demo", "auto", "2026-01-01", "the best 2", tasks, singles, (), {}, overlap)
+    return Card("demo", "self_training", "2026-01-01", "the best 2", tasks, singles, (), {}, overlap)
 
 
 def print_pseudo_labels(console, count: int) -> None:
@@ -159,6 +160,14 @@ def test_parameters_are_columns_where_there_is_room_and_one_line_below_a_trial_e
     assert narrow.splitlines()[2].strip() == "lr=0.0001 batch=32 pooling=attention"
     assert "epochs" not in wide + narrow  # it does not vary
     assert "lr = learning_rate, batch = per_device_train_batch_size" in wide
+
+
+def test_the_first_few_trials_show_what_varies_among_all():
+    task = {"layout": "competition", "train": "train.tsv"}
+    study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"CoLA": task}})
+    first, *_ = records = ranked(trials(1), tasks=["CoLA"])
+    head = str(outcome_table(study, [first], best=first, width=120, among=records)).splitlines()[1]
+    assert head.split()[-4:] == ["lr", "batch", "pooling", "lora_alpha"]
 
 
 def test_the_best_comes_first_and_any_column_can_lead():

@@ -1,20 +1,20 @@
-"""Pictures of a report in Chromium: ``python tests/helpers/screenshots.py report.html DIR [HEIGHT]``."""
+"""Pictures of a report and of MLflow's pages in Chromium, at double resolution, as ``docs/images`` has them.
+
+``python tests/helpers/screenshots.py report.html DIR [HEIGHT]``, or the address that ``tutti ui`` prints and ``DIR``.
+"""
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
-import subprocess
 import sys
-import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 WIDTHS = {"phone": 390, "desk": 1280}
-SCHEMES = {"light": (), "dark": ("--blink-settings=preferredColorScheme=0",)}
-_SECONDS = 120
+SCHEMES = ("light", "dark")
+_SECONDS = 60_000  # milliseconds to wait for MLflow's pages
 
 
 def chromium() -> str | None:
@@ -22,28 +22,28 @@ def chromium() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-def _run(page: Path, *options: str) -> str:
-    with tempfile.TemporaryDirectory() as profile:
-        plain = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
-        command = [chromium() or "chromium", *plain, *options, page.absolute().as_uri()]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
-    return ran.stdout
+@contextmanager
+def browser() -> Iterator[Callable[..., Any]]:
+    """Yields what opens a page of Chromium, given options of Playwright's ``new_page``."""
+    from playwright.sync_api import sync_playwright
+
+    def new_page(**options: Any) -> Any:
+        page = running.new_page(**options)
+        page.set_default_timeout(_SECONDS)
+        return page
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield new_page
+        running.close()
 
 
 def evaluate(page: Path, script: str, *, width: int = 1280) -> list[Any]:
-    """What a script, the body of a function, returns on a page in a frame of this width: windows have a least width."""
-    said = f"JSON.stringify((() => {{{script}}})())"
-    told = f"<script>addEventListener('load', () => parent.postMessage({said}, '*'))</script>"
-    heard = "<script>onmessage = event => document.body.dataset.said = encodeURIComponent(event.data)</script>"
-    with tempfile.TemporaryDirectory() as folder:
-        text, framed = page.read_text(encoding="utf-8"), Path(folder, "frame.html")
-        Path(folder, "page.html").write_text(text.replace("</body>", f"{told}</body>"), encoding="utf-8")
-        frame = f'<iframe src="page.html" style="border:0;width:{width}px;height:900px"></iframe>'
-        framed.write_text(f"<body>{heard}{frame}", encoding="utf-8")
-        dumped = _run(framed, "--dump-dom", "--virtual-time-budget=3000", "--allow-file-access-from-files")
-    found = re.search(r'data-said="([^"]*)"', dumped)
-    assert found, "the script has said nothing"
-    return list(json.loads(unquote(found[1])))
+    """What a script, the body of a function, returns on a page of this width."""
+    with browser() as new_page:
+        shown = new_page(viewport={"width": width, "height": 900})
+        shown.goto(page.absolute().as_uri())
+        return list(shown.evaluate(f"() => {{{script}}}"))
 
 
 def extent(page: Path, width: int) -> list[int]:
@@ -51,36 +51,57 @@ def extent(page: Path, width: int) -> list[int]:
     return evaluate(page, "const e = document.documentElement; return [e.scrollWidth, e.scrollHeight]", width=width)
 
 
-def shoot(page: Path, file: Path, *, width: int, height: int, scheme: str = "light") -> Path:
-    """A picture of the top of a page at double resolution."""
-    with tempfile.TemporaryDirectory() as folder:
-        framed = Path(folder, "frame.html")
-        framed.write_text(
-            f'<body style="margin:0"><iframe src="{page.absolute().as_uri()}" '
-            f'style="border:0;width:{width}px;height:{height}px"></iframe>',
-            encoding="utf-8",
-        )
-        options = (f"--window-size={max(width, 500)},{height}", "--force-device-scale-factor=2")
-        _run(framed, *options, *SCHEMES[scheme], "--allow-file-access-from-files", f"--screenshot={file}")
-    from PIL import Image
-
-    with Image.open(file) as image:  # a window has a least width; few colours are enough, in a third of the bytes
-        image.crop((0, 0, 2 * width, 2 * height)).convert("RGB").quantize(256).save(file, optimize=True)
-    return file
-
-
 def shoot_all(page: Path, out: Path, *, height: int | None = None) -> list[Path]:
     """The whole page, or its top, at each width and in each scheme: ``report-phone-dark.png`` ..."""
-    out.mkdir(parents=True, exist_ok=True)
     made = []
-    for place, width in WIDTHS.items():
-        tall = height or min(extent(page, width)[1], 8000)
-        for scheme in SCHEMES:
-            file = out / f"report-{place}-{scheme}.png"
-            made.append(shoot(page, file, width=width, height=tall, scheme=scheme))
+    with browser() as new_page:
+        for place, width in WIDTHS.items():
+            for scheme in SCHEMES:
+                shown = new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, device_scale_factor=2)
+                shown.goto(page.absolute().as_uri())
+                tall = height or min(shown.evaluate("document.documentElement.scrollHeight"), 8000)
+                shown.set_viewport_size({"width": width, "height": tall})
+                made.append(_shot(shown, out / f"report-{place}-{scheme}.png"))
     return made
 
 
+def shoot_mlflow(address: str, out: Path) -> list[Path]:
+    """The trials' page, the best trial's metrics, and the comparison of the best five."""
+    with browser() as new_page:
+        page = new_page(viewport={"width": 1280, "height": 720}, device_scale_factor=2)
+        page.goto(address)
+        best = page.locator(".ag-row a:visible").filter(has_text="t0").first
+        best.wait_for()
+        made = [_shot(page, out / "mlflow-trials.png")]
+        best.click()
+        page.get_by_text("Model metrics").click()
+        page.get_by_text("Search metric charts").wait_for(state="attached")
+        made.append(_shot(page, out / "mlflow-metrics.png"))
+        page.goto(address)
+        best.wait_for()
+        for number in range(5):
+            page.locator(".ag-row .ag-checkbox-input-wrapper:visible").nth(number).click()
+        page.get_by_role("button", name="Compare").click()
+        page.get_by_text("Comparing").wait_for()
+        return [*made, _shot(page, out / "mlflow-compare.png")]
+
+
+def _shot(page: Any, file: Path) -> Path:
+    from PIL import Image
+
+    page.wait_for_timeout(2000)  # charts are drawn after their page
+    file.parent.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=file)
+    with Image.open(file) as image:  # few colours are enough, in a third of the bytes
+        image.convert("RGB").quantize(256).save(file, optimize=True)
+    return file
+
+
 if __name__ == "__main__":
-    for made in shoot_all(Path(sys.argv[1]), Path(sys.argv[2]), height=int(sys.argv[3]) if sys.argv[3:] else None):
-        print(f"wrote {made}")
+    what, folder, *tall = sys.argv[1:]
+    if what.startswith("http"):
+        files = shoot_mlflow(what, Path(folder))
+    else:
+        files = shoot_all(Path(what), Path(folder), height=int(tall[0]) if tall else None)
+    for file in files:
+        print(f"wrote {file}")

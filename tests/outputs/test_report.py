@@ -454,6 +454,21 @@ def test_tables_sort_and_filter_and_a_number_of_the_matrix_shows_its_rows(shown)
 
 
 @pytest.mark.slow
+def test_in_a_frame_that_lets_no_link_out_trials_are_no_links(shown, tmp_path):
+    shown.write_text(shown.read_text("utf-8").replace(">t0002</td>", '><a href="http://h/">t0002</a></td>'), "utf-8")
+    frame = tmp_path / "frame.html"
+    frame.write_text(f'<iframe sandbox="allow-scripts" src="{shown.absolute().as_uri()}">', "utf-8")
+    with screenshots.browser() as new_page:
+        page = new_page()
+        page.goto(shown.absolute().as_uri())
+        assert page.get_by_role("link", name="t0002").count() == 1
+        page.goto(frame.as_uri())
+        framed = page.frame_locator("iframe")
+        framed.get_by_text("t0002").first.wait_for()
+        assert framed.get_by_role("link", name="t0002").count() == 0
+
+
+@pytest.mark.slow
 def test_the_page_is_drawn_at_double_resolution_in_light_and_dark(shown, tmp_path):
     brightness = {}
     for file in screenshots.shoot_all(shown, tmp_path / "shots", height=900):

@@ -96,12 +96,14 @@ def test_the_studys_run_has_no_score_so_that_it_stands_behind_the_trials(tracker
     assert [run.info.run_name for run in found] == ["t1", "t0", "s"]
 
 
-def test_what_describes_a_trial_as_a_whole_is_rounded_for_reading(tracker, client, uri):
-    tracker.start_trial("t0", number=0, **NONE)
+def test_numbers_of_a_trial_are_rounded_for_reading(tracker, client, uri):
+    tracker.start_trial("t0", number=0, parameters={"lr": 0.0010539635575, "batch": 12345, "pooling": "mean"}, tags={})
+    tracker.log_metrics("t0", {"loss": 0.3638901240}, step=1, at=1.0)
     metrics = {SCORE: 0.88928732, "small": 0.00012345678, "parameters": 22_713_216.0}
     tracker.end_trial("t0", state=TrialState.FINISHED, reason=None, metrics=metrics, tags={})
-    found = {SCORE: 0.8893, "small": 0.0001235, "parameters": 22_713_216.0}
-    assert _runs(client, uri)["t0"].data.metrics == found
+    data = _runs(client, uri)["t0"].data
+    assert data.metrics == {"loss": 0.3639, SCORE: 0.8893, "small": 0.0001235, "parameters": 22_713_216.0}
+    assert data.params == {"lr": "0.001054", "batch": "12345", "pooling": "mean"}
 
 
 def test_metrics_are_kept_in_the_order_they_were_logged(tracker, client, uri):

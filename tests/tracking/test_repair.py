@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -104,3 +105,23 @@ def test_artifacts_of_a_study_that_was_moved_are_found_again_and_its_old_folder_
     recorded = Path(run.info.artifact_uri.removeprefix("file://"))
     assert [file.name for file in (recorded / "pictures").iterdir()] == ["kept.png"]
     assert recorded.is_relative_to(place)
+
+
+def test_a_copy_of_a_study_stores_nothing_in_the_folder_of_the_first(tmp_path):
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    first.mkdir()
+    tracker = MlflowTracker(
+        sqlite_url(first / "mlflow.db"), experiment="s", artifact_location=(first / "mlflow-artifacts").as_uri()
+    )
+    tracker.start_study(parameters={}, tags={}, files=[], columns=[])
+    _track(tracker, "t0")
+    tracker.log_picture("t0", "kept", b"png")
+    shutil.copytree(first, copy)
+    uri = sqlite_url(copy / "mlflow.db")
+    with pytest.raises(RefusedError, match="first/mlflow-artifacts, which is another study's; run `tutti doctor`"):
+        MlflowTracker(uri, experiment="s").log_picture("t0", "strange", b"png")
+    assert not [*first.rglob("strange.png")]
+    [finding] = artifact_findings(uri, place=copy / "mlflow-artifacts")
+    finding.remedy.run()
+    client = MlflowClient(tracking_uri=uri)
+    assert client.get_run(tracker.run_of("t0")).info.artifact_uri.startswith((copy / "mlflow-artifacts").as_uri())

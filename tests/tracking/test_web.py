@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import screenshots
 
 from tutti.records import TrialState
 from tutti.tracking.links import start_page
@@ -16,10 +16,8 @@ from tutti.tracking.protocol import SCORE
 from tutti.tracking.server import start_ui, stop_ui, trials_page
 from tutti.tracking.store import experiment_id
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(screenshots.chromium() is None, reason="needs Chromium")]
 SCORES = {"t0000": 0.77654321, "t0001": 0.88928732}
-SECONDS = 30_000  # milliseconds to wait for MLflow's pages
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +41,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
 
 @pytest.fixture(params=[1280, 1600])
 def page(request: pytest.FixtureRequest) -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        shown = browser.new_page(viewport={"width": request.param, "height": 800})
-        shown.set_default_timeout(SECONDS)
-        yield shown
-        browser.close()
+    with screenshots.browser() as new_page:
+        yield new_page(viewport={"width": request.param, "height": 800})
 
 
 def headings(page: Any) -> list[str]:

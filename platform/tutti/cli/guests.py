@@ -10,7 +10,9 @@ import typer
 from tutti.cli.options import Study, local
 from tutti.config.yaml_file import parse_yaml
 from tutti.errors import ConfigError, Fault, StudyError
-from tutti.workflows.console import console
+from tutti.records import CheckpointRecord
+from tutti.workflows.base import StudyBase
+from tutti.workflows.console import console, show_next, study_argument
 from tutti.workflows.shown import show_guest
 from tutti.workflows.study import open_study
 
@@ -42,7 +44,7 @@ def import_(
     files = _sets(test or [], {part.partition("-")[2] for parts in opened.prepared.parts.values() for part in parts})
     given = files[""] if [*files] == [""] else files
     record = opened.import_predictions(name, validation=validation, test=given or None, unlabeled=unlabeled, task=task)
-    show_guest(console, record)
+    _show(opened, record)
 
 
 def export(
@@ -80,8 +82,14 @@ def generate(
     Example: `tutti bank generate answers --set num_beams=1,4 --set repetition_penalty=1.0,1.2`
     """
     values = dict(_values(each) for each in settings)
-    for record in open_study(study).generate(values, trials=trials or (), task=task):
+    opened = open_study(study)
+    _show(opened, *opened.generate(values, trials=trials or (), task=task))
+
+
+def _show(opened: StudyBase, *records: CheckpointRecord) -> None:
+    for record in records:
         show_guest(console, record)
+    show_next(console, f"ensemble {study_argument(opened.folder)}")
 
 
 def _values(setting: str) -> tuple[str, list[Any]]:
@@ -113,7 +121,8 @@ def second(
     Example: `tutti second emotions --model boosting --columns words,upvotes`
     """
     chosen = [column for column in columns.split(",") if column]
-    show_guest(console, open_study(study).second(task=task, model=model, columns=chosen, name=name, seed=seed))
+    opened = open_study(study)
+    _show(opened, opened.second(task=task, model=model, columns=chosen, name=name, seed=seed))
 
 
 def _sets(files: list[str], known: set[str]) -> dict[str, Path]:

@@ -25,7 +25,7 @@ def add(
     opened = open_study(study)
     show_leaderboard(console, opened.name, opened.add_public_score(submission, score))
     name = study_argument(opened.folder)
-    show_next(console, f"leaderboard show {name}", f"report {name}")
+    show_next(console, f"leaderboard choose {name}", f"report {name}")
 
 
 def show(study: Study) -> None:
@@ -51,4 +51,6 @@ def choose(
 
     Example: `tutti leaderboard choose glue_trio --public-share 0.2`
     """
-    show_choice(console, open_study(study).choose_submissions(public_share=public_share))
+    opened = open_study(study)
+    show_choice(console, opened.choose_submissions(public_share=public_share))
+    show_next(console, f"leaderboard add {study_argument(opened.folder)} FOLDER --score SCORE")

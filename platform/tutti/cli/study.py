@@ -79,7 +79,7 @@ def trials(
         typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))
         return
     best = best_so_far(records) if opened.is_running else best_trial(records)
-    console.print(outcome_table(config, shown, best=best, width=console.width))
+    console.print(outcome_table(config, shown, best=best, width=console.width, among=records))
     for guest in opened.guests():
         show_guest(console, guest)
     if len(objectives) > 1:
@@ -249,6 +249,7 @@ def predict(
         else:
             for key, sets in opened.fill_bank(recipe).items():
                 console.print(f"trial {key}: {', '.join(sets)}")
+            show_next(console, f"ensemble {study_argument(opened.folder)}")
 
 
 def soup(
@@ -290,7 +291,10 @@ def refit(
     Example: `tutti refit glue_trio --recipe auto --seeds 3`
     """
     with interruptible(lambda _: "Interrupted; run the same command again to continue."):
-        _write(open_study(study).refit(recipe, seeds=seeds), out)
+        opened = open_study(study)
+        _write(opened.refit(recipe, seeds=seeds), out)
+    chosen = f"{study_argument(opened.folder)} --recipe {shlex.quote(recipe or opened.config.ensemble.recipe)}"
+    show_next(console, f"predict {chosen} --refit --input new.csv --out predictions.csv")
 
 
 def report(

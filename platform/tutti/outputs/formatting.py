@@ -21,6 +21,9 @@ _SHORT = {
     "gradient_accumulation_steps": "accumulate",
     "lr_scheduler_type": "schedule",
     "label_smoothing_factor": "smoothing",
+    "warmup_steps": "warmup",
+    "weight_decay": "decay",
+    "head_dropout": "dropout",
 }
 _LONGEST = 14  # characters of a short name
 

@@ -13,6 +13,7 @@ from mlflow.exceptions import MlflowException
 from tutti.errors import Fault, TrackingError
 from tutti.tracking.links import run_page
 from tutti.tracking.mlflow_tracker import is_owned_by, study_runs
+from tutti.tracking.protocol import readable
 from tutti.tracking.store import experiment_id, store_faults, upload
 
 
@@ -70,4 +71,4 @@ class StudyRun:
     def log_metrics(self, metrics: Mapping[str, float], *, step: int) -> None:
         with store_faults(self._uri):
             for name, value in metrics.items():
-                self._client.log_metric(self._run_id, name, value, step=step)
+                self._client.log_metric(self._run_id, name, readable(value), step=step)

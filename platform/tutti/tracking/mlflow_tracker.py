@@ -117,7 +117,7 @@ class MlflowTracker:
             points: dict[tuple[str, int], Metric] = {}
             for row in rows:
                 for name, value in row.metrics.items():
-                    point = Metric(name, float(value), _milliseconds(row.at), row.step)
+                    point = Metric(name, readable(value), _milliseconds(row.at), row.step)
                     if self._counts(run_id, point):
                         points.setdefault((name, row.step), point)
             self._log(run_id, [*points.values()])
@@ -185,7 +185,8 @@ class MlflowTracker:
         """Reopens or creates a run, and returns its id. ``identity`` are the tags by which it is found."""
         run = self._find(key)
         values = {
-            parameter: _truncated(value, _PARAMETER_CHARACTERS) for parameter, value in start["parameters"].items()
+            parameter: _truncated(readable(value) if key and isinstance(value, float) else value, _PARAMETER_CHARACTERS)
+            for parameter, value in start["parameters"].items()  # the study's are those of its file, to the last digit
         }
         if run is None:
             first_tags = {"mlflow.user": user_name(), **identity, STATE: TrialState.RUNNING.value}

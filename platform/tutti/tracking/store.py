@@ -139,12 +139,16 @@ def upload(client: MlflowClient, run_id: str, file: Path, folder: str) -> None:
 
     Raises:
         RefusedError: if the store of the artifacts, which may be another than that of the runs, cannot take it, or is
-            a folder of a study that is not there any more, which MLflow would make anew.
+            the folder of another study, of which this one is a copy, or that was moved: MLflow would make it anew.
     """
-    place = local_folder(client.get_run(run_id).info.artifact_uri)
-    if place is not None and not place.parents[2].is_dir():  # STUDY/mlflow-artifacts/RUN/artifacts
-        rule, got = "be in the study's folder", f"{place.parents[2]}, which is gone"
-        raise RefusedError(Fault("the folder of MLflow's artifacts", rule, got, "run `tutti doctor` on the study"))
+    if (place := local_folder(client.get_run(run_id).info.artifact_uri)) is not None:
+        recorded = place.parents[1]  # STUDY/mlflow-artifacts/RUN/artifacts
+        store = make_url(client.tracking_uri).database if client.tracking_uri.startswith("sqlite:") else None
+        own = Path(store or "").with_name(recorded.name)
+        gone = not recorded.parent.is_dir()
+        if gone or (store and own.is_dir() and own.resolve() != recorded.resolve()):
+            rule, got = "be in the study's folder", f"{recorded}, which is " + ("gone" if gone else "another study's")
+            raise RefusedError(Fault("the folder of MLflow's artifacts", rule, got, "run `tutti doctor` on the study"))
     try:
         client.log_artifact(run_id, str(file), folder)
     except Exception as error:  # every object store has its own errors, such as for missing credentials

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from mlflow.server import ARTIFACT_ROOT_ENV_VAR, BACKEND_STORE_URI_ENV_VAR
 from mlflow.server import fastapi_app as mlflow_app
+from mlflow.server.handlers import initialize_backend_stores
 
 from tutti.tracking.links import START, START_MARK, VIEW
 from tutti.tracking.server import ARTIFACTS, HOST, PORT, STORE
@@ -63,6 +64,7 @@ def main() -> None:
     """Serves the store that the environment names, on this machine alone, until the process is ended."""
     os.environ[BACKEND_STORE_URI_ENV_VAR] = os.environ[STORE]
     os.environ[ARTIFACT_ROOT_ENV_VAR] = os.environ[ARTIFACTS]
+    initialize_backend_stores(os.environ[STORE], None, os.environ[ARTIFACTS])  # a store that cannot be opened ends it
     uvicorn.run(app, host=HOST, port=int(os.environ[PORT]), log_level="warning")
 
 

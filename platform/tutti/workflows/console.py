@@ -6,12 +6,10 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, cast
 
 from rich.console import Console
-from rich.table import Table
 
 from tutti.config.folder import StudyFolder, studies_folder
 from tutti.copies import address_of
@@ -112,13 +110,3 @@ def show_next(console: Console, *commands: str) -> None:
 def quiet_console() -> Console:
     """A console that prints nothing."""
     return Console(quiet=True)
-
-
-def table_of_numbers(*texts: str, numbers: Iterable[str]) -> Table:
-    """An empty table: columns of texts, then right-aligned columns of numbers."""
-    table = Table()
-    for name in texts:
-        table.add_column(name)
-    for name in numbers:
-        table.add_column(name, justify="right")
-    return table

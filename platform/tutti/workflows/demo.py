@@ -17,8 +17,9 @@ from tutti.files import new_folder_fault
 from tutti.workflows import stores, tune
 from tutti.workflows.base import StudyBase
 from tutti.workflows.console import console as shared_console
-from tutti.workflows.console import program, quiet_console, table_of_numbers
+from tutti.workflows.console import program, quiet_console
 from tutti.workflows.grading import answers
+from tutti.workflows.listing import show_table
 from tutti.workflows.pseudo import pseudo_labels
 from tutti.workflows.shown import show_card, show_pseudo_labels
 from tutti.workflows.vote import ensemble
@@ -116,7 +117,6 @@ def _compare(study: StudyBase, truth: Path, submission: Path) -> None:
         study.config, prepared, [f"{task}={truth / task}.csv" for task in prepared.parts], console=study.console
     )
     labels = {task: by_part["test"] for task, by_part in given.items()}
-    table = table_of_numbers("", numbers=(*labels, "mean"))
     weights = [task.weight for task in prepared.tasks]
     trials: dict[str, list[float]] = {}
     for record in bank.records():
@@ -129,7 +129,7 @@ def _compare(study: StudyBase, truth: Path, submission: Path) -> None:
         lines = (submission / f"{task.name.lower()}_predict.json").read_text(encoding="utf8").splitlines()
         decided = [task.names.index(json.loads(line)["label"]) for line in lines]
         ensemble.append(Scorer.of(task)(labels[task.name], np.array(decided)))
-    for name, scores in sorted(trials.items(), key=lambda item: -weighted_mean(item[1], weights)):
-        table.add_row(name, *map(number, scores), number(weighted_mean(scores, weights)))
-    table.add_row("vote", *map(number, ensemble), number(weighted_mean(ensemble, weights)), style="bold green")
-    study.console.print(table)
+    ranked = sorted(trials.items(), key=lambda item: -weighted_mean(item[1], weights))
+    ranked.append(("vote", ensemble))
+    rows = [[name, *map(number, scores), number(weighted_mean(scores, weights))] for name, scores in ranked]
+    show_table(study.console, ["", *labels, "mean"], rows, last="bold green")

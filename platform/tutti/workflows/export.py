@@ -118,6 +118,7 @@ def export(
             folder.mkdir()
             speed = _fill(folder, source, quantize)
     study.console.print(f"{out}: {speed.text}")
+    study.console.print(f"Next: `python {out / 'predict.py'} --input new.csv --out predictions.csv`")
     address = None
     if register:
         address = stores.open_run(study.config, study.folder).register(out, register, alias=alias)

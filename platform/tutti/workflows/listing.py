@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.text import Text
 
 WIDE = 100
@@ -80,8 +81,8 @@ def listing(
         else:
             below.append(place)
     text = Text()
-    if title:
-        text.append(title, style="italic").append("\n")
+    for line in wrap(title.split(" "), width=width) if title else ():
+        text.append(f"{line}\n", style="italic")
     widths = [_width(column) for column in columns]
     for row, cells in enumerate(zip(*columns, strict=True)):
         aligned = [
@@ -103,6 +104,12 @@ def listing(
                     text.append(f"{_INDENT}{wrapped}\n", style="dim")
     text.rstrip()
     return text
+
+
+def show_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]], *, last: str = "") -> None:
+    """Prints a table of texts and numbers, its last row in a style."""
+    lines = [Line(cells, style=last if cells is rows[-1] else "") for cells in rows]
+    console.print(listing(head, lines, width=console.width))
 
 
 def wrap(words: Iterable[str], *, width: int) -> list[str]:

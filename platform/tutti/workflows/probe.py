@@ -19,7 +19,7 @@ from tutti.config.pretraining import is_pretraining_file, output_of
 from tutti.errors import Fault, StudyError, TrackingError
 from tutti.files import resolved, write_whole
 from tutti.workflows.base import StudyBase
-from tutti.workflows.console import table_of_numbers
+from tutti.workflows.listing import show_table
 from tutti.workflows.pretraining import tracked_run
 
 if TYPE_CHECKING:
@@ -196,9 +196,9 @@ def _write(folder: Path, scores: Sequence[Score], settings: Mapping[str, Any]) -
 
 def _show(console: Console, scores: Sequence[Score]) -> None:
     tasks = sorted({name for each in scores for name in each.task_scores})
-    table = table_of_numbers(numbers=("step", *tasks, "score", "lowest", "highest"))
+    rows = []
     for step, group in by_step(scores).items():
         means = [mean(each.task_scores[task] for each in group) for task in tasks]
         whole = [each.score for each in group]
-        table.add_row(f"{step:,}", *(f"{each:.4f}" for each in (*means, mean(whole), min(whole), max(whole))))
-    console.print(table)
+        rows.append([f"{step:,}", *(f"{each:.4f}" for each in (*means, mean(whole), min(whole), max(whole)))])
+    show_table(console, ["step", *tasks, "score", "lowest", "highest"], rows)

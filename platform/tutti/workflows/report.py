@@ -115,6 +115,7 @@ def _write(
     from tutti.outputs.report.report import write_report
 
     vote = _vote(study, recipe, others, say)
+    say("Drawing up the report")
     tasks, search = study.prepared.tasks, _search(study)
     return write_report(study=study.name, tasks=tasks, search=search, vote=vote, out=out, refresh=refresh), vote
 

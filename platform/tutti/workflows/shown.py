@@ -11,8 +11,7 @@ from rich.console import Console
 from tutti.errors import counted
 from tutti.outputs.folder import CARD, PAGE
 from tutti.outputs.formatting import estimate_text, number, signed
-from tutti.workflows.console import table_of_numbers
-from tutti.workflows.listing import Group, Line, listing
+from tutti.workflows.listing import Group, Line, listing, show_table
 
 if TYPE_CHECKING:
     from tutti.outputs.election.card import Card, TaskCard
@@ -96,10 +95,10 @@ def show_pseudo_labels(console: Console, report: PseudoLabelReport, target: Path
 
 
 def show_soup(console: Console, card: SoupCard) -> None:
-    table = table_of_numbers("trial", numbers=("alone", "the soup with it", "in the soup"))
-    for trial in card.tried:
-        table.add_row(trial.key, number(trial.alone), number(trial.score), "yes" if trial.kept else "no")
-    console.print(table)
+    rows = [
+        [trial.key, number(trial.alone), number(trial.score), "yes" if trial.kept else "no"] for trial in card.tried
+    ]
+    show_table(console, ["trial", "alone", "the soup with it", "in the soup"], rows)
     if card.passed_over:
         console.print(f"Skipped, since their shape differs from the best's: {', '.join(card.passed_over)}")
     console.print(card.verdict)
@@ -126,7 +125,7 @@ def show_leaderboard(console: Console, study: str, entries: Sequence[Entry]) -> 
     tasks = [*entries[-1].tasks]
     lines = [
         Line(
-            [entry.recipe, entry.made, number(entry.public), number(entry.local)],
+            [entry.recipe, entry.made[:16].replace("T", " "), number(entry.public), number(entry.local)],
             [[number(entry.tasks.get(task)) for task in tasks]],
             notes=[entry.submission],
         )
@@ -146,16 +145,17 @@ def show_leaderboard(console: Console, study: str, entries: Sequence[Entry]) -> 
 
 def show_choice(console: Console, choice: Choice) -> None:
     """Prints the submissions with their scores, the best pairs, why the first is chosen, and what to be wary of."""
-    table = table_of_numbers("submission", numbers=("local", "public", "expected"))
     submissions = {each.name: each for pair in choice.pairs for each in (pair.first, pair.second)}
-    for name in sorted(submissions, key=lambda name: -choice.expected[name]):
-        each = submissions[name]
-        table.add_row(name, estimate_text(each.local), number(each.public), number(choice.expected[name]))
-    console.print(table)
-    pairs = table_of_numbers("pair", numbers=("the better one, expected", "correlation of errors"))
-    for pair in choice.pairs[:_SHOWN]:
-        pairs.add_row(f"{pair.first.name} and {pair.second.name}", number(pair.expected), f"{pair.correlation:.2f}")
-    console.print(pairs)
+    rows = [
+        [name, estimate_text(submissions[name].local), number(submissions[name].public), number(choice.expected[name])]
+        for name in sorted(submissions, key=lambda name: -choice.expected[name])
+    ]
+    show_table(console, ["submission", "local", "public", "expected"], rows)
+    pairs = [
+        [f"{pair.first.name} and {pair.second.name}", number(pair.expected), f"{pair.correlation:.2f}"]
+        for pair in choice.pairs[:_SHOWN]
+    ]
+    show_table(console, ["pair", "the better one, expected", "correlation of errors"], pairs)
     console.print(f"Choose {choice.pairs[0].first.name} and {choice.pairs[0].second.name}.")
     for sentence in choice.reasons:
         console.print(f"{sentence}.")

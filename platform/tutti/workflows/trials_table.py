@@ -12,7 +12,7 @@ from tutti.errors import Fault, StudyError, nearest
 from tutti.outputs.formatting import duration, number, short, short_names
 from tutti.records import Scalar, TrialRecord, varied_parameters
 from tutti.search.objectives import pareto_front
-from tutti.workflows.listing import Group, Line, listing
+from tutti.workflows.listing import Group, Line, listing, wrap
 
 _MEASURED: Mapping[Objective, Callable[[float], str]] = {
     "gain": lambda value: f"{value:+.4f}",
@@ -31,6 +31,7 @@ def trials_table(
     objectives: Sequence[Objective] = ("score",),
     front: Collection[str] = (),
     details: bool = True,
+    varied: Sequence[str] | None = None,
 ) -> Text:
     """A table of trials: state, score, duration, scores by task, and the parameters that vary, under short names.
 
@@ -40,11 +41,12 @@ def trials_table(
 
     Args:
         details: whether there are such second lines; otherwise what has no room is left out.
+        varied: the parameters to show; by default those that vary among these trials.
     """
     further = [name for name in objectives if name not in ("score", "seconds")]
     several = len(objectives) > 1
     head = ["trial", "state", *["front"] * several, "score", *further, "time"]
-    names = varied_parameters(records)
+    names = varied_parameters(records) if varied is None else varied
     shorter = short_names(names)
     lines = [
         Line(
@@ -71,13 +73,21 @@ def trials_table(
     groups = [Group(tasks), Group(shorter, roomy=True)]
     table = listing(head, lines, width=width, groups=groups, left=2, title=title, details=details)
     renamed = [f"{new} = {name}" for name, new in zip(names, shorter, strict=True) if name != new]
-    if renamed and details:
-        table.append(f"\n{', '.join(renamed)}", style="dim")
+    for line in wrap(", ".join(renamed).split(" "), width=width) if details else ():
+        table.append(f"\n{line}", style="dim")
     return table
 
 
-def outcome_table(study: StudyConfig, records: Sequence[TrialRecord], *, best: TrialRecord | None, width: int) -> Text:
-    """``trials_table`` of a study under its title."""
+def outcome_table(
+    study: StudyConfig,
+    records: Sequence[TrialRecord],
+    *,
+    best: TrialRecord | None,
+    width: int,
+    among: Sequence[TrialRecord] | None = None,
+) -> Text:
+    """``trials_table`` of a study under its title; ``among`` are all trials where ``records`` are some of them."""
+    among = records if among is None else among
     return trials_table(
         records,
         tasks=[*study.tasks],
@@ -85,7 +95,8 @@ def outcome_table(study: StudyConfig, records: Sequence[TrialRecord], *, best: T
         width=width,
         title=f"Study {study.study}",
         objectives=study.search.objectives,
-        front=pareto_front(records, study.search.objectives),
+        front=pareto_front(among, study.search.objectives),
+        varied=varied_parameters(among),
     )
 
 

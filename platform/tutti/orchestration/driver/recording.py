@@ -17,7 +17,7 @@ from tutti.orchestration.driver.trial_progress import TrialProgress
 from tutti.records import TrialState
 from tutti.search.study_store import StudyStore
 from tutti.search.trial_attributes import Resumption
-from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker, readable
+from tutti.tracking.protocol import FOLD_SCORE, SCORE, MetricRow, Tracker
 
 
 class Recorder:
@@ -144,7 +144,7 @@ class Recorder:
             self.store.forget_reports(key)  # its new weights have other scores
         if math.isfinite(report["score"]):
             best = report["score"] if self.folds else report.get("best_score", report["score"])
-            self._track_epoch(key, report, at=at, so_far={SCORE: readable(best)} if fits else {})
+            self._track_epoch(key, report, at=at, so_far={SCORE: best} if fits else {})
         try:
             self.store.report(key, epoch=epoch, score=report["score"], task_scores=report["task_scores"])
         except ValueError as error:  # the score is not finite

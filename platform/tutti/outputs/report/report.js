@@ -24,6 +24,8 @@ document.addEventListener("pointermove", event => {
   tip.style.top = `${y + tip.offsetHeight > innerHeight ? event.clientY - tip.offsetHeight - 10 : y}px`;
 });
 
+if (self !== top && origin === "null") all('a[href^="http"]').forEach(each => each.removeAttribute("href"));  // MLflow's frame lets no link out
+
 const value = cell => cell.dataset.v ?? cell.textContent.trim();
 all("table.sorts").forEach(table => {
   const heads = all("th", table), body = table.tBodies[0];
