@@ -17,7 +17,34 @@ from tutti.config.space import Choice, SearchSpace
 from tutti.config.strict import Strict, by_type
 from tutti.config.task_files import Encoding, Files, Name, TestFiles
 from tutti.config.template import parsed
-from tutti.config.texts import InstructionFormat, ReportSet
+
+InstructionFormat = Literal[
+    "input-output",
+    "prompt-completion",
+    "alpaca",
+    "self-instruct",
+    "unnatural-instructions",
+    "chip2",
+    "guanaco",
+    "hh",
+    "chat",
+]
+
+
+class ReportSet(Strict):
+    """Questions whose answers are letters, such as those of MMLU (arXiv 2009.03300), as rows of prompts and targets.
+
+    The model answers with the letter that it takes for the likeliest next token. The accuracy is the mean over the
+    values of ``by``.
+    """
+
+    file: str
+    answers: Literal["letters"] = "letters"
+    by: str | None = None  # a column, such as that of subjects
+    format: InstructionFormat = "input-output"
+    when: Literal["evaluations", "end"] = "evaluations"  # one that decides always has evaluations
+    decides: bool = False  # whether its accuracy is the task's score, in place of the metric
+
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes it
 GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]

@@ -13,7 +13,6 @@ import numpy as np
 
 from tutti.errors import first_line
 from tutti.headless import load_matplotlib
-from tutti.outputs.fonts import characters, families
 from tutti.tasks.kinds.entities import entities_of, types_of
 
 if TYPE_CHECKING:
@@ -347,3 +346,32 @@ def _png(figure: Any) -> bytes:
     sink = io.BytesIO()
     figure.savefig(sink, format="png", dpi=110)
     return sink.getvalue()
+
+
+_CJK_FONTS = (  # the first installed one draws Chinese class names
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Microsoft YaHei",
+    "PingFang SC",
+    "SimHei",
+    "Arial Unicode MS",
+)
+
+
+def families() -> list[str]:
+    """The default font, followed by an installed font with Chinese characters, if any."""
+    load_matplotlib()
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return ["DejaVu Sans", *[name for name in _CJK_FONTS if name in installed][:1]]
+
+
+def characters(families: Sequence[str]) -> set[int]:
+    """The code points that the fonts have."""
+    from matplotlib.font_manager import findfont, get_font
+
+    return {code for family in families for code in get_font(findfont(family)).get_charmap()}

@@ -81,8 +81,8 @@ def listing(
         else:
             below.append(place)
     text = Text()
-    for line in wrap(title.split(" "), width=width) if title else ():
-        text.append(f"{line}\n", style="italic")
+    for words in wrap(title.split(" "), width=width) if title else ():
+        text.append(f"{words}\n", style="italic")
     widths = [_width(column) for column in columns]
     for row, cells in enumerate(zip(*columns, strict=True)):
         aligned = [

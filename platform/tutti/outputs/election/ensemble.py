@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,23 +13,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
+from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
-from tutti.outputs.election.answers import answers_note
 from tutti.outputs.election.card import FOLDED, PICTURE, RELIABILITY, Card, Graded, Single
 from tutti.outputs.election.grade import grade
-from tutti.outputs.election.members import Election, elect, votes
+from tutti.outputs.election.members import Elected, Election, elect, votes
 from tutti.outputs.election.poll import Poll
 from tutti.outputs.election.task_card import task_card
-from tutti.outputs.election.texts import written_texts
 from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.pictures import drawn, ensemble_png, reliability_png
 from tutti.outputs.submission.formats.glue import lacking
 from tutti.outputs.submission.formats.protocol import Item
 from tutti.outputs.submission.submission import Formats, TestIds, check, zipped
+from tutti.tasks.layouts.tags import piece_of
+from tutti.tasks.metrics.answers import squad_scores
 from tutti.tasks.objective import study_score
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from tutti.tasks.task import Task
 
 Files = dict[str, dict[str, bytes]]
@@ -230,3 +233,45 @@ def _submissions(
     if faults:
         raise SubmissionError(*faults)
     return items, files
+
+
+def written_texts(bank: Checkpoints, task: Task, part: str, elected: Elected, prompts: Sequence[str]) -> bytes:
+    """JSON Lines: id, input, prediction, log_probability (the mean of the members who write this text; null where the
+    bank has none) and agreement (their share).
+
+    Raises:
+        StudyError, StorageError: as ``votes`` does.
+    """
+    voted = votes(bank, task=task, part=part, elected=elected)
+    kept = [bank.predictions(member.key, task.name, part).log_probabilities for member in elected.members]
+    scores = np.array([np.full(len(voted.ids), np.nan) if own is None else own for own in kept])
+    same = voted.members == voted.combined
+    lines = []
+    for row, (name, prompt) in enumerate(zip(voted.ids.tolist(), prompts, strict=True)):
+        own = scores[same[:, row], row]
+        score = None if not len(own) or np.isnan(own).any() else round(float(own.mean()), 4)
+        item = {"id": name, "input": prompt, "prediction": voted.combined[row], "log_probability": score}
+        item["agreement"] = round(float(same[:, row].mean()), 4)
+        lines.append(json.dumps(item, ensure_ascii=False) + "\n")
+    return "".join(lines).encode()
+
+
+def answers_note(task: Task, elected: Elected, rows: DataFrame) -> Iterator[str]:
+    """A sentence with exact match and F1 of a task's answers to its validation rows, chosen on other rows.
+
+    A row's right answers are those of its file, or the piece that its label marks.
+
+    Args:
+        rows: the validation rows.
+    """
+    if task.kind.spans != "one" or elected.ballot.texts < MIN_TEXTS_NESTED:
+        return
+    texts = rows["text"].tolist()
+    given, labelled = (
+        [piece_of(text, task.unit, cell) for text, cell in zip(texts, task.kind.cells(each, task.names), strict=True)]
+        for each in (elected.held_out.decisions[0], elected.ballot.labels)
+    )
+    kept = rows["answers"].tolist() if "answers" in rows else [None] * len(rows)
+    right = [json.loads(each) if isinstance(each, str) else [piece] for each, piece in zip(kept, labelled, strict=True)]
+    exact, f1 = squad_scores(given, right)
+    yield f"By the rules of SQuAD, answers of {task.name} have an exact match of {exact:.4f} and an F1 of {f1:.4f}."
