@@ -90,11 +90,8 @@ def scatter_png(labels: np.ndarray, values: np.ndarray, names: Sequence[str], ti
     """
     labels, values = labels.reshape(len(labels), -1), values.reshape(len(values), -1)
     count = labels.shape[1]
-    columns = min(count, 3)
-    lines = -(-count // columns)
-    figure = _figure(5.2 if count == 1 else 4 * columns, 5.2 if count == 1 else 4 * lines)
-    grid = figure.subplots(lines, columns, squeeze=False).ravel()
-    for index, axes in enumerate(grid[:count]):
+    figure, grid = _grid(count, side=5.2 if count == 1 else 4)
+    for index, axes in enumerate(grid):
         true, predicted = labels[:, index], values[:, index]
         low, high = float(min(np.nanmin(true), predicted.min())), float(max(np.nanmax(true), predicted.max()))
         edge = 0.03 * (high - low) or 0.5
@@ -107,8 +104,6 @@ def scatter_png(labels: np.ndarray, values: np.ndarray, names: Sequence[str], ti
         axes.set_ylabel("predicted")
         axes.set_title(f"{title}: {names[index]}" if names else title, parse_math=False, fontsize=11)
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in grid[count:]:
-        axes.set_axis_off()
     return _png(figure)
 
 
@@ -243,11 +238,8 @@ def reliability_png(calibrations: Mapping[str, Calibration]) -> bytes:
 
     Each dot is a bin of confidence; its size is the share of rows in it.
     """
-    count = len(calibrations)
-    columns = min(count, 3)
-    figure = _figure(3.6 * columns, 0.5 + 3.5 * -(-count // columns))
-    grid = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
-    for axes, (task, calibration) in zip(grid, calibrations.items(), strict=False):
+    figure, grid = _grid(len(calibrations), side=3.8)
+    for axes, (task, calibration) in zip(grid, calibrations.items(), strict=True):
         axes.plot([0, 1], [0, 1], color="#bbbbbb", zorder=1)
         for bins, error, name, colour in (
             (calibration.before, calibration.error_before, "as combined", _OTHER),
@@ -265,8 +257,6 @@ def reliability_png(calibrations: Mapping[str, Calibration]) -> bytes:
         legend = axes.legend(loc="lower right", fontsize=8)
         for handle in legend.legend_handles:
             handle.set_sizes([30])
-    for axes in grid[count:]:
-        axes.set_axis_off()
     return _png(figure)
 
 
@@ -334,6 +324,17 @@ def _figure(width: float, height: float) -> Any:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def _grid(count: int, *, side: float) -> tuple[Any, list[Any]]:
+    """A figure with so many pictures, at most three beside each other, each as wide and as high as ``side``."""
+    columns = min(count, 3)
+    lines = -(-count // columns)
+    figure = _figure(side * columns, side * lines)
+    axes = list(figure.subplots(lines, columns, squeeze=False).ravel())
+    for surplus in axes[count:]:
+        surplus.set_axis_off()
+    return figure, axes[:count]
 
 
 def _titled(figure: Any, axes: Any, title: str) -> bytes:
