@@ -37,8 +37,8 @@ from tutti.data.encode import EncodedPart, load_parts
 from tutti.data.prepare import prepare
 from tutti.data.prepared import Prepared
 from tutti.demo.generate import write_demo_data
-from tutti.outputs.election.ensemble import write_ensemble
-from tutti.outputs.election.members import Rule
+from tutti.outputs.election.ensemble import vote as ensemble
+from tutti.outputs.election.poll import Poll, Rule
 from tutti.outputs.submission.submission import Formats
 from tutti.records import CheckpointRecord, TextLimit
 from tutti.tasks.build import task_specs
@@ -156,17 +156,8 @@ def main() -> None:
             bank.put(record, {TASK: {"validation": validation, "test": predictions}})
 
         def vote(out: str) -> None:
-            write_ensemble(
-                study="benchmark",
-                recipe_name="uniform",
-                tasks=prepared.tasks,
-                validation=prepared.validation_rows(),
-                test_ids={TASK: {"test": ids}},
-                bank=bank,
-                rule=Rule(top=members),
-                submission=Formats(),
-                out=folder / out,
-            )
+            poll = Poll("benchmark", prepared.tasks, prepared.validation_rows(), bank, Rule(top=members), "uniform")
+            ensemble(poll, test_ids={TASK: {"test": ids}}, submission=Formats()).write(folder / out)
 
         def predict_again() -> None:
             for _ in range(members):

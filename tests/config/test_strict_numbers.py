@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from tutti.config.load import load_study
 from tutti.config.recipe import Recipe
-from tutti.config.strict_numbers import members
+from tutti.config.strict import members
 from tutti.config.study import StudyConfig
 
 

@@ -28,10 +28,11 @@ from tutti.data.prepared import Prepared
 from tutti.ensembling.methods.registry import plain_vote
 from tutti.ensembling.task_vote import TaskVote
 from tutti.errors import StudyError
-from tutti.outputs.election.ensemble import write_ensemble
+from tutti.outputs.election.ensemble import vote as vote_of
 from tutti.outputs.election.grade import read_labels
+from tutti.outputs.election.poll import Poll, Rule
 from tutti.outputs.pictures import predictions_png
-from tutti.outputs.pseudo.labels import write_pseudo_labels
+from tutti.outputs.pseudo.labels import label
 from tutti.outputs.pseudo.pool import pools
 from tutti.outputs.pseudo.rounds import compare
 from tutti.outputs.report.report import Search, vote, write_report
@@ -42,7 +43,6 @@ from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.scorer import Scorer
 from tutti.tasks.task import Task
-from tutti.workflows.electorate import rule_of
 from tutti.workflows.tune import picture
 from tutti.workflows.vote import formats_of
 from tutti.workflows.vote import test_ids as ids_of_tests
@@ -293,18 +293,17 @@ def _as_read(spec, labels: list[list[str]], folder: Path, example: Example) -> l
 
 def ensemble(study: Study, recipe: Recipe | None = None, name: str = "out"):
     recipe = recipe or (OF_TEXTS if study.task.kind.generative else RECIPE)
-    return write_ensemble(
-        study="kinds",
-        recipe_name="own",
-        tasks=study.prepared.tasks,
-        validation=study.prepared.validation_rows(),
+    voted = vote_of(
+        poll_of(study, recipe),
         test_ids=ids_of_tests(study.config, study.prepared),
-        bank=study.bank,
-        rule=rule_of(recipe),
         submission=formats_of(study.config, study.prepared, recipe),
-        out=study.folder / name,
         answers={"t": {"test": study.truth}},
     )
+    return voted.write(study.folder / name)
+
+
+def poll_of(study: Study, recipe: Recipe) -> Poll:
+    return Poll("kinds", study.prepared.tasks, study.prepared.validation_rows(), study.bank, Rule.of(recipe), "own")
 
 
 def submitted(study: Study, name: str = "out") -> list[list[str]]:
@@ -456,16 +455,9 @@ def test_a_round_whose_trials_are_better_than_their_control_s_is_kept(study_of, 
             )
         return Electorate({"kinds": study.bank, name: more})
 
-    compared = compare(
-        study.prepared.tasks,
-        study="kinds",
-        before=study.bank,
-        control=with_trials("control", 0.0),
-        with_round=with_trials("round", 0.4),
-        validation=study.prepared.validation_rows(),
-        needed={"t": []},
-        rule=rule_of(Recipe(members={"top": 3})),
-    )
+    before = poll_of(study, Recipe(members={"top": 3}))
+    trials = {"control": with_trials("control", 0.0), "with_round": with_trials("round", 0.4)}
+    compared = compare(before, **trials, needed={"t": []})
     assert compared.kept
 
 
@@ -484,16 +476,9 @@ def test_pseudo_labels_of_texts_are_those_on_which_members_agree_best(study_of):
 
 
 def pseudo(study: Study, labelling: PseudoLabels):
-    return write_pseudo_labels(
-        study="kinds",
-        recipe_name="baseline",
-        tasks=study.prepared.tasks,
-        validation=study.prepared.validation_rows(),
-        pools=pools(study.prepared, task_specs(study.config.tasks)),
-        bank=study.bank,
-        rule=rule_of(Recipe(members={"top": 3})),
-        labelling=labelling,
-        out=study.folder / "pseudo",
+    rows = pools(study.prepared, task_specs(study.config.tasks))
+    return label(poll_of(study, Recipe(members={"top": 3})), pools=rows, labelling=labelling).write(
+        study.folder / "pseudo"
     )
 
 
@@ -584,16 +569,8 @@ def test_new_rows_are_predicted_with_the_columns_of_their_kind(study_of, example
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_report_s_part_on_an_ensemble_is_made(study_of, example, tmp_path):
     study = study_of(example)
-    section = vote(
-        study="kinds",
-        recipe_name="own",
-        tasks=study.prepared.tasks,
-        bank=study.bank,
-        rule=rule_of(Recipe()),
-        labelling=PseudoLabels(),
-        pools=pools(study.prepared, task_specs(study.config.tasks)),
-        validation=study.prepared.validation_rows(),
-    )
+    rows = pools(study.prepared, task_specs(study.config.tasks))
+    section = vote(poll_of(study, Recipe()), labelling=PseudoLabels(), pools=rows)
     part = section.tasks[0]
     assert (part.matrix is not None) == study.task.kind.picture.startswith("confusion")
     assert ("decisions" in part.plots) == (study.task.kind.name in ("value", "values", "text", "preference"))

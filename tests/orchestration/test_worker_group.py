@@ -15,9 +15,11 @@ from tutti.orchestration.worker import worker_group
 from tutti.orchestration.worker.nodes import elsewhere_than
 from tutti.orchestration.worker.worker_group import WorkerGroup, use_interface_of_ray
 
+RUN = {"name": "run", "records": "/tmp"}
+
 
 def group(**resources: float) -> WorkerGroup:
-    return WorkerGroup(lambda config: None, resources=Resources.model_validate(resources), on_placement_group=print)
+    return WorkerGroup(print, **RUN, resources=Resources.model_validate(resources), on_placement_group=print)
 
 
 def test_a_worker_alone_has_no_process_group_which_would_copy_every_gradient():
@@ -41,7 +43,8 @@ def test_no_actor_is_started_for_datasets_that_there_are_none_of_and_to_watch_th
 
 
 def test_workers_may_be_on_all_nodes_but_those_to_avoid():
-    made = WorkerGroup(print, resources=Resources(), on_placement_group=print, nodes=elsewhere_than(["a", "b"]))
+    selected = elsewhere_than(["a", "b"])
+    made = WorkerGroup(print, **RUN, resources=Resources(), on_placement_group=print, nodes=selected)
     assert made.scaling_config.label_selector == {"ray.io/node-id": "!in(a,b)"}
     assert elsewhere_than([]) is None
 

@@ -11,7 +11,7 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.outputs import pictures
-from tutti.outputs.election.members import Rule
+from tutti.outputs.election.poll import Rule
 from tutti.outputs.submission.submission import Formats
 from tutti.records import CheckpointRecord
 from tutti.tasks.predictions import Predictions

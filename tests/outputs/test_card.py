@@ -8,11 +8,11 @@ from datetime import datetime
 
 import numpy as np
 import pytest
+from polls import write_ensemble
 
 from tutti.ensembling.nested import Estimate
 from tutti.outputs.election.card import FOLDED
-from tutti.outputs.election.ensemble import write_ensemble
-from tutti.outputs.election.members import Rule
+from tutti.outputs.election.poll import Rule
 from tutti.outputs.formatting import verdict
 from tutti.tasks.scorer import Scorer
 

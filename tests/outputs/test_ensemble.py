@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from polls import write_ensemble
 from scorers import score
 
 from tutti.bank.bank import Bank
@@ -15,8 +16,7 @@ from tutti.bank.electorate import Electorate
 from tutti.config.recipe import Recipe
 from tutti.ensembling.methods.registry import METHODS
 from tutti.errors import SubmissionError
-from tutti.outputs.election.ensemble import write_ensemble
-from tutti.outputs.election.members import Rule
+from tutti.outputs.election.poll import Rule
 from tutti.outputs.submission.submission import Formats
 from tutti.records import CheckpointRecord
 from tutti.tasks.predictions import Predictions

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from polls import elect
 
 from tutti.ensembling.nested import Judged
 from tutti.ensembling.procedure import OutOfFold
 from tutti.outputs.election import estimates
 from tutti.outputs.election.estimates import Estimates
-from tutti.outputs.election.members import Rule, elect
+from tutti.outputs.election.poll import Rule
 
 
 @pytest.fixture

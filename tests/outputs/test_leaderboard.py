@@ -6,11 +6,11 @@ import json
 import math
 
 import pytest
+from polls import write_ensemble
 
 from tutti.errors import StorageError, StudyError
 from tutti.files import sha256_of
-from tutti.outputs.election.ensemble import write_ensemble
-from tutti.outputs.election.members import Rule
+from tutti.outputs.election.poll import Rule
 from tutti.outputs.submission.leaderboard import Entry, Leaderboard, correlation
 
 

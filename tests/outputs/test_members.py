@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from polls import elect
 
 from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
 from tutti.errors import StudyError
-from tutti.outputs.election.members import Rule, elect
+from tutti.outputs.election.poll import Rule
 from tutti.records import CheckpointRecord
 from tutti.tasks.predictions import Predictions
 from tutti.tasks.task import Task

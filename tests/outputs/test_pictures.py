@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from polls import write_ensemble
 
 from tutti.ensembling.calibrate import Bin
 from tutti.outputs.election.card import Calibration
-from tutti.outputs.election.ensemble import write_ensemble
 from tutti.outputs.pictures import (
     _cut,
     confusion_matrix_png,

@@ -10,7 +10,7 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.config.recipe import PseudoLabels
-from tutti.outputs.election.members import Rule
+from tutti.outputs.election.poll import Poll, Rule
 from tutti.outputs.pseudo.folds import OfFold, without_fold
 from tutti.outputs.pseudo.labels import label
 from tutti.outputs.pseudo.pool import Pool
@@ -62,16 +62,8 @@ def labels(bank: object, validation: dict[str, pd.DataFrame]) -> tuple[list[str]
     """The labels of the unlabelled rows, and who gave them."""
     rows = pd.DataFrame({"id": [f"u{row}" for row in range(POOL)], "text": [f"text {row}" for row in range(POOL)]})
     pool = Pool(rows, np.zeros(POOL, dtype=bool), np.full(2, 0.5), Competition(), ".csv", "5" * 64)
-    found = label(
-        study="s",
-        recipe_name="r",
-        tasks=[TASK],
-        validation=validation,
-        pools={"mood": pool},
-        bank=bank,
-        rule=Rule(top=1, by="task"),
-        labelling=PseudoLabels(select="all", max_drift=None),
-    )
+    poll = Poll("s", [TASK], validation, bank, Rule(top=1, by="task"), "r")
+    found = label(poll, pools={"mood": pool}, labelling=PseudoLabels(select="all", max_drift=None))
     return found.rows("mood")["label"].tolist(), {member.key for member in found.report.tasks[0].members}
 
 

@@ -7,19 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from polls import write_pseudo_labels
 
 from tutti.config.load import load_recipe
 from tutti.config.names import shipped_names
 from tutti.config.recipe import PseudoLabels
 from tutti.errors import StudyError
-from tutti.outputs.election.members import Rule
-from tutti.outputs.pseudo.labels import write_pseudo_labels
+from tutti.outputs.election.poll import Rule
 from tutti.outputs.pseudo.pool import Pool
 from tutti.outputs.pseudo.report import FOLDED
 from tutti.tasks.layouts.competition import Competition
 from tutti.tasks.layouts.glue import Glue
 from tutti.tasks.layouts.soft import PROBABILITY, SoftLabels
-from tutti.workflows.electorate import rule_of
 
 
 def arguments(study, out, *, labelling=None, **changes):
@@ -77,7 +76,7 @@ def test_a_shipped_recipe_labels_rows_as_it_says(recipe, make_finished, tmp_path
     # members so good that even their mean is sure of some rows, and no method of all
     report = write_pseudo_labels(
         **arguments(
-            make_finished(12, skill=4.5), tmp_path / "out", rule=rule_of(given), labelling=wanted | {"max_drift": None}
+            make_finished(12, skill=4.5), tmp_path / "out", rule=Rule.of(given), labelling=wanted | {"max_drift": None}
         )
     )
     for task in report.tasks:

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from polls import write_ensemble
 
 from tutti.config.load import load_recipe
 from tutti.config.recipe import Method, Recipe
 from tutti.ensembling.methods.registry import METHODS
 from tutti.errors import ConfigError
-from tutti.outputs.election.ensemble import write_ensemble
-from tutti.workflows.electorate import rule_of
+from tutti.outputs.election.poll import Rule
 
 RECIPES = sorted((Path(__file__).parents[2] / "ensembles").glob("*.yaml"))
 
@@ -20,7 +20,7 @@ RECIPES = sorted((Path(__file__).parents[2] / "ensembles").glob("*.yaml"))
 def test_a_shipped_recipe_is_valid_and_its_header_gives_the_command(file, make_finished, tmp_path):
     name, recipe = load_recipe(file.stem)
     study = make_finished(12)
-    arguments = study.ensemble(tmp_path / "out", recipe_name=name, rule=rule_of(recipe), tasks=study.tasks[:1])
+    arguments = study.ensemble(tmp_path / "out", recipe_name=name, rule=Rule.of(recipe), tasks=study.tasks[:1])
     card = write_ensemble(**arguments)
     assert all(2 <= len(task.members) <= (recipe.members.top or 12) for task in card.tasks)
     assert all(task.gain.score > 0 for task in card.tasks)

@@ -16,7 +16,7 @@ from PIL import Image
 
 from tutti.config.recipe import PseudoLabels
 from tutti.errors import StudyError
-from tutti.outputs.election.members import Rule
+from tutti.outputs.election.poll import Poll, Rule
 from tutti.outputs.pseudo.pool import Pool
 from tutti.outputs.report.report import Search, vote, write_report
 from tutti.records import TrialRecord, TrialState
@@ -62,16 +62,8 @@ def section(study, *, tasks: int = 1, labelling: PseudoLabels = SURE, rule: Rule
         )
         for task in chosen
     }
-    return vote(
-        study="demo",
-        recipe_name="baseline",
-        tasks=chosen,
-        bank=study.bank,
-        rule=rule,
-        labelling=labelling,
-        pools={task.name: pool_of(study, task) for task in chosen if "unlabeled" in study.ids[task.name]},
-        validation=validation,
-    )
+    pools = {task.name: pool_of(study, task) for task in chosen if "unlabeled" in study.ids[task.name]}
+    return vote(Poll("demo", chosen, validation, study.bank, rule, "baseline"), labelling=labelling, pools=pools)
 
 
 def page_of(study, tmp_path, **changes) -> str:
@@ -388,16 +380,9 @@ def regression(tmp_path, truth):
         values = (truth + rng.normal(size=len(truth))).astype(np.float32)
         record = CheckpointRecord(f"t{number:04d}", number, 1, 0.5, {"warmth": 0.5}, None)
         bank.put(record, {"warmth": {"validation": Predictions(ids=ids, outputs=values, labels=truth)}})
-    part = vote(
-        study="demo",
-        recipe_name="baseline",
-        tasks=[task],
-        bank=bank,
-        rule=Rule(top=3),
-        labelling=PseudoLabels(),
-        pools={},
-        validation={"warmth": pd.DataFrame({"id": ids, "text": "a", "text_b": [f"b {n}" for n in range(len(ids))]})},
-    )
+    rows = pd.DataFrame({"id": ids, "text": "a", "text_b": [f"b {n}" for n in range(len(ids))]})
+    poll = Poll("demo", [task], {"warmth": rows}, bank, Rule(top=3), "baseline")
+    part = vote(poll, labelling=PseudoLabels(), pools={})
     return task, part
 
 

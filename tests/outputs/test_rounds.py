@@ -12,7 +12,7 @@ from tutti.bank.bank import Bank
 from tutti.bank.electorate import Electorate
 from tutti.ensembling.nested import Estimate
 from tutti.errors import StorageError, StudyError
-from tutti.outputs.election.members import Rule
+from tutti.outputs.election.poll import Poll, Rule
 from tutti.outputs.pseudo.rounds import Comparison, Round, RoundFolder, compare, ended_rounds, next_round, write_round
 from tutti.tasks.predictions import Predictions
 
@@ -50,14 +50,10 @@ def compared(studies, control: str, ours: str):
     study, banks = studies
     first = {"first": banks["first"]}
     return compare(
-        study.tasks,
-        study="first",
-        before=Electorate(first),
+        Poll("first", study.tasks, study.validation(), Electorate(first), RULE),
         control=Electorate({**first, control: banks[control]}),
         with_round=Electorate({**first, ours: banks[ours]}),
-        validation=study.validation(),
         needed={},
-        rule=RULE,
     )
 
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from polls import elect
 
 from tutti.ensembling.nested import Estimate
 from tutti.ensembling.select import top
 from tutti.errors import StudyError
-from tutti.outputs.election.members import Rule, elect
+from tutti.outputs.election.poll import Rule
 from tutti.outputs.election.soup_card import SoupCard, Tried, Versus, refolded, versus
 from tutti.outputs.folder import write_card
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from polls import elect, write_ensemble, write_pseudo_labels
 from scorers import score
 
 from tutti.bank.bank import Bank
 from tutti.config.recipe import PseudoLabels
 from tutti.errors import StudyError
-from tutti.outputs.election.ensemble import write_ensemble
-from tutti.outputs.election.members import Rule, elect, votes
-from tutti.outputs.pseudo.labels import write_pseudo_labels
+from tutti.outputs.election.members import votes
+from tutti.outputs.election.poll import Rule
 from tutti.outputs.pseudo.pool import Pool
 from tutti.outputs.submission.submission import Formats
 from tutti.records import CheckpointRecord

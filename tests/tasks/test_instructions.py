@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pandas import DataFrame
 
-from tutti.config.texts import InstructionFormat
+from tutti.config.study import InstructionFormat
 from tutti.errors import TaskFileError
 from tutti.tasks.kinds.registry import KINDS
 from tutti.tasks.layouts.instructions import FORMATS, Instructions

@@ -8,8 +8,7 @@ import pytest
 from training_faults import training_faults
 
 from tutti.config.study import StudyConfig
-from tutti.training.keys.idle import idle_notices
-from tutti.training.keys.incomparable import incomparable_notices
+from tutti.training.keys.idle import idle_notices, incomparable_notices
 
 CLASSES, VALUE = {"layout": "table", "train": "t.csv"}, {"layout": "table", "train": "t.csv", "metric": "pearson"}
 PAIRS = {**CLASSES, "columns": {"text_b": "other"}}

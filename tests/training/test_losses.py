@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tutti.modeling.kinds.balanced import balanced_classes
-from tutti.modeling.kinds.classes import ClassesHead
+from tutti.modeling.kinds.classes import ClassesHead, balanced_classes
 from tutti.modeling.kinds.protocol import LossOptions
 from tutti.modeling.kinds.values import ValuesHead
 from tutti.training.loop.losses import duplicate_rows, training_losses

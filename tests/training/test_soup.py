@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from polls import elect
 from safetensors.torch import load_file
 from saved_models import save_model
 from scorers import score
@@ -28,7 +29,7 @@ from tutti.modeling.checkpoint import load_checkpoint
 from tutti.modeling.heads import HeadOptions
 from tutti.modeling.model import MultiTaskModel, load_encoder
 from tutti.orchestration.after.soup import averageable
-from tutti.outputs.election.members import Rule, elect
+from tutti.outputs.election.poll import Rule
 from tutti.outputs.election.soup_card import refolded
 from tutti.records import CheckpointRecord, TextLimit
 from tutti.tasks.predictions import Predictions

@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from tutti.bank.metadata import record_of
 from tutti.bank.tables import from_parquet, to_parquet
-from tutti.errors import Fault, StorageError, nearest
+from tutti.errors import Fault, StorageError, misfit, nearest
 from tutti.files import check_no_link, is_plain, write_whole
 from tutti.records import CheckpointRecord
 from tutti.tasks.predictions import Predictions
@@ -306,3 +306,41 @@ def _version(path: str) -> int:
     """The number in ``KEY/NUMBER-XXXXXXXX[/...]``, or 0 for any other path."""
     digits = path.split("/")[1].split("-")[0]
     return int(digits) if digits.isdigit() else 0
+
+
+@dataclass(frozen=True)
+class _Checkpoint(CheckpointRecord):
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+class _File(BaseModel):
+    file: str
+    sha256: str
+
+    @field_validator("file")
+    @classmethod
+    def _stays_inside(cls, file: str) -> str:
+        if not all(map(is_plain, file.split("/"))):
+            raise ValueError("a path that leads out of the bank")
+        return file
+
+
+class _Metadata(BaseModel):
+    checkpoint: _Checkpoint
+    predictions: dict[str, dict[str, _File]]
+
+
+def record_of(metadata: object) -> CheckpointRecord:
+    """The checkpoint record in an entry's metadata.
+
+    Args:
+        metadata: ``{"checkpoint": fields of the record, "predictions": {TASK: {PART: {"file": ..., "sha256": ...}}}}``.
+
+    Raises:
+        ValueError: if the metadata have another form; the message completes "got ...".
+    """
+    try:
+        checkpoint = _Metadata.model_validate(metadata).checkpoint
+    except ValidationError as error:
+        raise ValueError(misfit(error)) from error
+    return CheckpointRecord(**vars(checkpoint))

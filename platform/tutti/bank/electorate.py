@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from tutti.bank.bank import Bank
@@ -74,14 +74,15 @@ class Electorate:
         ]
 
     def parts(self, key: str) -> dict[str, list[str]]:
-        study, own_key = self.locate(key)
+        study, own_key = located(key, self._banks)
         return self._banks[study].parts(own_key)
 
     def predictions(self, key: str, task: str, part: str) -> Predictions:
-        study, own_key = self.locate(key)
+        study, own_key = located(key, self._banks)
         return self._banks[study].predictions(own_key, task, part)
 
-    def locate(self, key: str) -> tuple[str, str]:
-        """The study of a checkpoint, and its key in that study."""
-        study, _, own_key = key.rpartition("/")
-        return study or next(iter(self._banks)), own_key
+
+def located(key: str, studies: Iterable[str]) -> tuple[str, str]:
+    """The study of an electorate's checkpoint, and its key in that study; one of several studies has it as prefix."""
+    study, _, own_key = key.rpartition("/")
+    return study or next(iter(studies)), own_key

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tutti.config.address import address_fault
 from tutti.copies import address_of, working_copies
@@ -41,26 +42,29 @@ def sqlite_url(file: Path) -> str:
     return f"sqlite:///{str(file).replace('%', '%25').replace('?', '%3F')}"
 
 
+class Place:
+    """A path in a folder: of a folder that has ``data = Place("data")``, ``data`` is its ``path / "data"``."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: Any, owner: type) -> Path:
+        place: Path = folder.path / self._name
+        return place
+
+
 @dataclass(frozen=True)
 class TrialFolder:
     """The folder of one trial, or of one fold of a trial. Creating this object creates no files."""
 
     path: Path
 
-    @property
-    def best(self) -> Path:
-        """The best checkpoint so far. A trial with folds has one in each fold's folder instead."""
-        return self.path / "best"
-
-    @property
-    def resume(self) -> Path:
-        """What training resumes from after a crash. A trial with folds has a bank of its complete folds here."""
-        return self.path / "resume"
-
-    @property
-    def pictures_owed(self) -> Path:
-        """The marker that the trial's pictures are still to be drawn."""
-        return self.path / "pictures.owed"
+    best = Place("best")
+    """The best checkpoint so far. A trial with folds has one in each fold's folder instead."""
+    resume = Place("resume")
+    """What training resumes from after a crash. A trial with folds has a bank of its complete folds here."""
+    pictures_owed = Place("pictures.owed")
+    """The marker that the trial's pictures are still to be drawn."""
 
     def fold(self, fold: int) -> TrialFolder:
         return TrialFolder(self.path / fold_name(fold))
@@ -84,14 +88,44 @@ class StudyFolder:
 
     path: Path
 
+    study_file = Place("study.json")
+    """The validated study as JSON, every path absolute."""
+    data = Place("data")
+    """Cleaned rows, the split and the tasks, as prepared by ``tutti.data``."""
+    backbone_file = Place("data/backbone.json")
+    """The hashes of the backbone's files, as JSON."""
+    shipped = Place("shipped")
+    """The files that travelled with jobs of ``tutti submit``, in a folder for each content."""
+    backbones = Place("backbones")
+    """Copies of the backbones that are folders, of a study on object storage, by their content."""
+    optuna_file = Place("optuna.db")
+    """Optuna's database, if the study file names none."""
+    database_file = Place("database.json")
+    """The marker that the study has started in a server's database; JSON with its ``owner``, as ``study``."""
+    owner_file = Place("owner")
+    """The file with ``owner``."""
+    mlflow_file = Place("mlflow.db")
+    """MLflow's database, if the study file names no tracking store."""
+    spool = Place("tracking.jsonl")
+    """The queue of events for the tracker."""
+    mlflow_artifacts = Place("mlflow-artifacts")
+    bank = Place("bank")
+    ray = Place("ray")
+    """Ray's own records of the Tune and Train runs; nothing is read back from them."""
+    ensembles = Place("ensembles")
+    estimates = Place("estimates")
+    """Nested estimates that need not be computed again; it may be removed."""
+    pseudo_labels = Place("pseudo-labels")
+    rounds = Place("rounds")
+    refits = Place("refits")
+    soups = Place("soups")
+    report = Place("report")
+    leaderboard = Place("leaderboard.json")
+    trials = Place("trials")
+
     @property
     def name(self) -> str:
         return self.path.name
-
-    @property
-    def study_file(self) -> Path:
-        """The validated study as JSON, every path absolute."""
-        return self.path / "study.json"
 
     @property
     def begun(self) -> bool:
@@ -104,48 +138,13 @@ class StudyFolder:
         return any(self.trials.glob("*")) or any(self.bank.glob("*"))
 
     @property
-    def data(self) -> Path:
-        """Cleaned rows, the split and the tasks, as prepared by ``tutti.data``."""
-        return self.path / "data"
-
-    @property
-    def shipped(self) -> Path:
-        """The files that travelled with jobs of ``tutti submit``, in a folder for each content."""
-        return self.path / "shipped"
-
-    @property
-    def backbone_file(self) -> Path:
-        """The hashes of the backbone's files, as JSON."""
-        return self.data / "backbone.json"
-
-    @property
-    def backbones(self) -> Path:
-        """Copies of the backbones that are folders, of a study on object storage, by their content."""
-        return self.path / "backbones"
-
-    @property
     def encoded(self) -> Path:
         """The cache of encoded texts, shared by all studies in the same parent folder."""
         return self.path.parent / ".encoded"
 
     @property
-    def optuna_file(self) -> Path:
-        """Optuna's database, if the study file names none."""
-        return self.path / "optuna.db"
-
-    @property
     def optuna_url(self) -> str:
         return sqlite_url(self.optuna_file)
-
-    @property
-    def database_file(self) -> Path:
-        """The marker that the study has started in a server's database; JSON with its ``owner``, as ``study``."""
-        return self.path / "database.json"
-
-    @property
-    def owner_file(self) -> Path:
-        """The file with ``owner``."""
-        return self.path / "owner"
 
     @property
     def owner(self) -> str | None:
@@ -159,68 +158,8 @@ class StudyFolder:
         return None
 
     @property
-    def mlflow_file(self) -> Path:
-        """MLflow's database, if the study file names no tracking store."""
-        return self.path / "mlflow.db"
-
-    @property
     def mlflow_uri(self) -> str:
         return sqlite_url(self.mlflow_file)
-
-    @property
-    def spool(self) -> Path:
-        """The queue of events for the tracker."""
-        return self.path / "tracking.jsonl"
-
-    @property
-    def mlflow_artifacts(self) -> Path:
-        return self.path / "mlflow-artifacts"
-
-    @property
-    def bank(self) -> Path:
-        return self.path / "bank"
-
-    @property
-    def ray(self) -> Path:
-        """Ray's own records of the Tune and Train runs; nothing is read back from them."""
-        return self.path / "ray"
-
-    @property
-    def ensembles(self) -> Path:
-        return self.path / "ensembles"
-
-    @property
-    def estimates(self) -> Path:
-        """Nested estimates that need not be computed again; it may be removed."""
-        return self.path / "estimates"
-
-    @property
-    def pseudo_labels(self) -> Path:
-        return self.path / "pseudo-labels"
-
-    @property
-    def rounds(self) -> Path:
-        return self.path / "rounds"
-
-    @property
-    def refits(self) -> Path:
-        return self.path / "refits"
-
-    @property
-    def soups(self) -> Path:
-        return self.path / "soups"
-
-    @property
-    def report(self) -> Path:
-        return self.path / "report"
-
-    @property
-    def leaderboard(self) -> Path:
-        return self.path / "leaderboard.json"
-
-    @property
-    def trials(self) -> Path:
-        return self.path / "trials"
 
     def trial(self, key: str) -> TrialFolder:
         """A trial's folder.

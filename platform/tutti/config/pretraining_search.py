@@ -12,10 +12,8 @@ from tutti.config.backbones import BACKBONE, backbone_faults
 from tutti.config.pydantic_faults import faults_of
 from tutti.config.raw import section
 from tutti.config.search import search_faults
-from tutti.config.search_facts import Sampler
-from tutti.config.space import Choice, Distribution, LogUniform, Uniform, sound_distributions
-from tutti.config.strict import Strict
-from tutti.config.study import Search, Seed
+from tutti.config.space import Distribution, LogUniform, Uniform, sound_distributions
+from tutti.config.study import AnySearch, Search
 from tutti.errors import Fault, nearest
 
 _OF_THE_LOSS = ("objective", "mask_share", "masks", "all_masks", "generator_size", "discriminator_weight")
@@ -34,7 +32,7 @@ _OF_ALL_TRIALS = {
 _WHOLE = ("batch_size", "accumulation")
 
 
-class PretrainingSearch(Strict):
+class PretrainingSearch(AnySearch):
     """A search over a pretraining file: trials of ``steps`` steps each, for ``tutti tune``.
 
     Attributes:
@@ -43,24 +41,13 @@ class PretrainingSearch(Strict):
             every ``evaluate_steps``.
         concurrent_trials: how many run at a time; by default as many as there are CPUs, or GPUs.
         grace_evaluations: no trial is stopped earlier.
-        trials, seed, sampler, enqueue, reduction_factor, max_hours, max_trial_hours, patience, retries: as of a study's
-            ``Search``.
     """
 
     objective: Literal["loss", "downstream"] = "loss"
     study: Path | None = None
     concurrent_trials: Annotated[int, Field(ge=1)] | None = None
-    trials: Annotated[int, Field(ge=1)] = 8
-    seed: Seed = 0
-    sampler: Sampler = "tpe"
-    enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()
     scheduler: Literal["asha", "hyperband", "median", "none"] = "asha"
     grace_evaluations: Annotated[int, Field(ge=1)] = 1
-    reduction_factor: Annotated[int, Field(ge=2)] = 2
-    max_hours: Annotated[float, Field(gt=0)] | None = None
-    max_trial_hours: Annotated[float, Field(gt=0)] | None = None
-    patience: Annotated[int, Field(ge=1)] | None = None
-    retries: Annotated[int, Field(ge=0)] = 2
 
     @property
     def as_of_study(self) -> Search:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tutti.config.other_names import nearest_name
-from tutti.config.strict_numbers import members
+from tutti.config.strict import members
 from tutti.config.yaml_file import show
 from tutti.errors import Fault, nearest
 

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from tutti.config.strict_numbers import check_number
+from tutti.config.strict import check_number
 
 
 def _plain(value: Any) -> Any:

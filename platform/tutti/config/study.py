@@ -17,7 +17,34 @@ from tutti.config.space import Choice, SearchSpace
 from tutti.config.strict import Strict, by_type
 from tutti.config.task_files import Encoding, Files, Name, TestFiles
 from tutti.config.template import parsed
-from tutti.config.texts import InstructionFormat, ReportSet
+
+InstructionFormat = Literal[
+    "input-output",
+    "prompt-completion",
+    "alpaca",
+    "self-instruct",
+    "unnatural-instructions",
+    "chip2",
+    "guanaco",
+    "hh",
+    "chat",
+]
+
+
+class ReportSet(Strict):
+    """Questions whose answers are letters, such as those of MMLU (arXiv 2009.03300), as rows of prompts and targets.
+
+    The model answers with the letter that it takes for the likeliest next token. The accuracy is the mean over the
+    values of ``by``.
+    """
+
+    file: str
+    answers: Literal["letters"] = "letters"
+    by: str | None = None  # a column, such as that of subjects
+    format: InstructionFormat = "input-output"
+    when: Literal["evaluations", "end"] = "evaluations"  # one that decides always has evaluations
+    decides: bool = False  # whether its accuracy is the task's score, in place of the metric
+
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy's older generator takes it
 GlueKind = Literal["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]
@@ -231,24 +258,29 @@ class Split(Strict):
         return self.group.get(task) if isinstance(self.group, dict) else self.group
 
 
-class Search(Strict):
-    """The budget of the search, its sampler and its scheduler."""
+class AnySearch(Strict):
+    """What any search has: its budget and its sampler."""
 
     trials: Annotated[int, Field(ge=1)] = 8
     seed: Seed = 0
-    objectives: Annotated[tuple[Objective, ...], Field(min_length=1)] = ("score",)  # optimised by the sampler
     sampler: Sampler = "tpe"
     enqueue: tuple[Annotated[dict[str, Choice], Field(min_length=1)], ...] = ()  # known good points, run first
+    reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha, hyperband: one in this many trials passes each rung
+    max_hours: Annotated[float, Field(gt=0)] | None = None  # total duration of all runs of the study
+    patience: Annotated[int, Field(ge=1)] | None = None  # the study ends after this many trials without a new best one
+    max_trial_hours: Annotated[float, Field(gt=0)] | None = None  # a trial is ended soon after this time
+    retries: Annotated[int, Field(ge=0)] = 2  # of a trial whose worker died, each from its last checkpoint
+
+
+class Search(AnySearch):
+    """The search of a study, with its objectives and its scheduler."""
+
+    objectives: Annotated[tuple[Objective, ...], Field(min_length=1)] = ("score",)  # optimised by the sampler
     warm_start: tuple[str, ...] = ()  # folders of older studies from which the sampler learns
     scheduler: Scheduler = "asha"
     grace_epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1  # no trial is stopped earlier
     exchange_epochs: Annotated[int, Field(ge=1)] = 1  # pbt: epochs between two exchanges
-    reduction_factor: Annotated[int, Field(ge=2)] = 2  # asha, hyperband: one in this many trials passes each rung
-    max_hours: Annotated[float, Field(gt=0)] | None = None  # total duration of all runs of the study
     target_score: float | None = None  # the study ends once a finished trial reaches it
-    patience: Annotated[int, Field(ge=1)] | None = None  # the study ends after this many trials without a new best one
-    max_trial_hours: Annotated[float, Field(gt=0)] | None = None  # a trial is ended soon after this time
-    retries: Annotated[int, Field(ge=0)] = 2  # of a trial whose worker died, each from its last checkpoint
 
     @model_validator(mode="before")
     @classmethod

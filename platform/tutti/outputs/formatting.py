@@ -102,7 +102,12 @@ def verdict(gain: Estimate, *, rows: str, points: bool, than: str = "the best tr
     return f"On {rows} the vote cannot be told from {than} ({sign}{text})."
 
 
-def members_table(members: Sequence[tuple[str, Sequence[Member]]]) -> list[str]:
+def page(*blocks: str) -> str:
+    """A Markdown page of blocks, such as paragraphs and tables, with an empty line between two; without empty ones."""
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def members_table(members: Sequence[tuple[str, Sequence[Member]]]) -> str:
     """A Markdown table with one row for each task and member."""
     rows = [
         (task, member.key, f"{member.weight:.4f}", f"{member.score:.4f}", f"{member.objective:.4f}")
@@ -117,14 +122,14 @@ def harmless(text: str) -> str:
     return " ".join(text.replace("&", "&amp;").replace("<", "&lt;").split())
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table. Bars, line breaks and HTML in cells are escaped."""
     lines = (" | ".join(harmless(cell).replace("|", "\\|") for cell in row) for row in (head, *rows))
     first, *rest = (f"| {line} |" for line in lines)
-    return [first, "|" + " --- |" * len(head), *rest]
+    return "\n".join([first, "|" + " --- |" * len(head), *rest])
 
 
-def files_section(files: Mapping[str, str]) -> list[str]:
-    """The section that lists the files beside a card with their SHA-256; empty if there are none."""
+def files_section(files: Mapping[str, str]) -> tuple[str, ...]:
+    """The blocks of the section that lists the files beside a card with their SHA-256; none if there are none."""
     rows = [(name, f"`{digest}`") for name, digest in files.items()]
-    return ["## Files", "", *table(("file", "SHA-256"), rows), ""] if rows else []
+    return ("## Files", table(("file", "SHA-256"), rows)) if rows else ()

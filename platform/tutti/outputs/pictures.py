@@ -13,7 +13,6 @@ import numpy as np
 
 from tutti.errors import first_line
 from tutti.headless import load_matplotlib
-from tutti.outputs.fonts import characters, families
 from tutti.tasks.kinds.entities import entities_of, types_of
 
 if TYPE_CHECKING:
@@ -91,11 +90,8 @@ def scatter_png(labels: np.ndarray, values: np.ndarray, names: Sequence[str], ti
     """
     labels, values = labels.reshape(len(labels), -1), values.reshape(len(values), -1)
     count = labels.shape[1]
-    columns = min(count, 3)
-    lines = -(-count // columns)
-    figure = _figure(5.2 if count == 1 else 4 * columns, 5.2 if count == 1 else 4 * lines)
-    grid = figure.subplots(lines, columns, squeeze=False).ravel()
-    for index, axes in enumerate(grid[:count]):
+    figure, grid = _grid(count, side=5.2 if count == 1 else 4)
+    for index, axes in enumerate(grid):
         true, predicted = labels[:, index], values[:, index]
         low, high = float(min(np.nanmin(true), predicted.min())), float(max(np.nanmax(true), predicted.max()))
         edge = 0.03 * (high - low) or 0.5
@@ -108,8 +104,6 @@ def scatter_png(labels: np.ndarray, values: np.ndarray, names: Sequence[str], ti
         axes.set_ylabel("predicted")
         axes.set_title(f"{title}: {names[index]}" if names else title, parse_math=False, fontsize=11)
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in grid[count:]:
-        axes.set_axis_off()
     return _png(figure)
 
 
@@ -149,16 +143,20 @@ def _f1_png(
 ) -> bytes:
     f1 = 2 * right / np.maximum(true + given, 1)
     order = np.argsort(-true, kind="stable")[:_NAMED]
-    drawn_by = families()
-    figure = _figure(6.4, 1.2 + 0.24 * len(order))
+    beside = [f"{true[index]} {unit}, {given[index]} given" for index in order]
+    return _bars_png(f1[order], [names[index] for index in order], beside, title, xlabel="F1")
+
+
+def _bars_png(shares: np.ndarray, names: Sequence[str], beside: Sequence[str], title: str, *, xlabel: str) -> bytes:
+    """A bar from 0 to 1 for each name, the first one at the top, with some words beside it."""
+    figure = _figure(6.4, 1.2 + 0.24 * len(names))
     axes = figure.add_subplot()
-    axes.barh(range(len(order)), f1[order], color=_MEMBER, alpha=0.8)
-    style: dict[str, Any] = {"fontfamily": drawn_by, "fontsize": 9, "parse_math": False}
-    axes.set_yticks(range(len(order)), [_cut(names[index]) for index in order], **style)
-    for place, index in enumerate(order):
-        text = f"{true[index]} {unit}, {given[index]} given"
+    axes.barh(range(len(names)), shares, color=_MEMBER, alpha=0.8)
+    style: dict[str, Any] = {"fontfamily": families(), "fontsize": 9, "parse_math": False}
+    axes.set_yticks(range(len(names)), [*map(_cut, names)], **style)
+    for place, text in enumerate(beside):
         axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
-    axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -0.5), xlabel="F1")
+    axes.set(xlim=(0, 1), ylim=(len(names) - 0.5, -0.5), xlabel=xlabel)
     return _titled(figure, axes, title)
 
 
@@ -178,15 +176,8 @@ def places_png(labels: np.ndarray, decided: np.ndarray, names: Sequence[str], ti
     rows = np.bincount(labels.astype(np.int64), minlength=len(names))
     right = np.bincount(labels[labels == decided].astype(np.int64), minlength=len(names))
     chosen = np.bincount(decided.astype(np.int64), minlength=len(names))
-    figure = _figure(6.4, 1.2 + 0.3 * len(names))
-    axes = figure.add_subplot()
-    axes.barh(range(len(names)), right / np.maximum(rows, 1), color=_MEMBER, alpha=0.8)
-    axes.set_yticks(range(len(names)), names)
-    for place in range(len(names)):
-        text = f"{rows[place]} right, {chosen[place]} chosen"
-        axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
-    axes.set(xlim=(0, 1), ylim=(len(names) - 0.5, -0.5), xlabel="chosen where it is right")
-    return _titled(figure, axes, title)
+    beside = [f"{right_here} right, {chosen_here} chosen" for right_here, chosen_here in zip(rows, chosen, strict=True)]
+    return _bars_png(right / np.maximum(rows, 1), names, beside, title, xlabel="chosen where it is right")
 
 
 def predictions_png(kind: Kind, labels: np.ndarray, decided: np.ndarray, names: Sequence[str], title: str) -> bytes:
@@ -247,11 +238,8 @@ def reliability_png(calibrations: Mapping[str, Calibration]) -> bytes:
 
     Each dot is a bin of confidence; its size is the share of rows in it.
     """
-    count = len(calibrations)
-    columns = min(count, 3)
-    figure = _figure(3.6 * columns, 0.5 + 3.5 * -(-count // columns))
-    grid = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
-    for axes, (task, calibration) in zip(grid, calibrations.items(), strict=False):
+    figure, grid = _grid(len(calibrations), side=3.8)
+    for axes, (task, calibration) in zip(grid, calibrations.items(), strict=True):
         axes.plot([0, 1], [0, 1], color="#bbbbbb", zorder=1)
         for bins, error, name, colour in (
             (calibration.before, calibration.error_before, "as combined", _OTHER),
@@ -269,8 +257,6 @@ def reliability_png(calibrations: Mapping[str, Calibration]) -> bytes:
         legend = axes.legend(loc="lower right", fontsize=8)
         for handle in legend.legend_handles:
             handle.set_sizes([30])
-    for axes in grid[count:]:
-        axes.set_axis_off()
     return _png(figure)
 
 
@@ -340,6 +326,17 @@ def _figure(width: float, height: float) -> Any:
     return figure
 
 
+def _grid(count: int, *, side: float) -> tuple[Any, list[Any]]:
+    """A figure with so many pictures, at most three beside each other, each as wide and as high as ``side``."""
+    columns = min(count, 3)
+    lines = -(-count // columns)
+    figure = _figure(side * columns, side * lines)
+    axes = list(figure.subplots(lines, columns, squeeze=False).ravel())
+    for surplus in axes[count:]:
+        surplus.set_axis_off()
+    return figure, axes[:count]
+
+
 def _titled(figure: Any, axes: Any, title: str) -> bytes:
     axes.set_title(title, parse_math=False, fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
@@ -350,3 +347,32 @@ def _png(figure: Any) -> bytes:
     sink = io.BytesIO()
     figure.savefig(sink, format="png", dpi=110)
     return sink.getvalue()
+
+
+_CJK_FONTS = (  # the first installed one draws Chinese class names
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Microsoft YaHei",
+    "PingFang SC",
+    "SimHei",
+    "Arial Unicode MS",
+)
+
+
+def families() -> list[str]:
+    """The default font, followed by an installed font with Chinese characters, if any."""
+    load_matplotlib()
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return ["DejaVu Sans", *[name for name in _CJK_FONTS if name in installed][:1]]
+
+
+def characters(families: Sequence[str]) -> set[int]:
+    """The code points that the fonts have."""
+    from matplotlib.font_manager import findfont, get_font
+
+    return {code for family in families for code in get_font(findfont(family)).get_charmap()}

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Collection
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import optuna
 from optuna.exceptions import StorageInternalError
@@ -19,27 +19,16 @@ from tutti.search.database import delete_draw
 from tutti.search.grid import PROPOSED
 from tutti.search.warm_start import is_older
 
+if TYPE_CHECKING:
+    from tutti.search.study_store import StudyStore
+
 _AWAY = ("08", "57P")  # classes of PostgreSQL's codes: of the connection, and of a server that is stopped or started
 _AGAIN_SECONDS = 1.0  # between two attempts to reach it
 _logger = logging.getLogger(__name__)
 
-
-class Patient(Protocol):
-    """What has methods that wait.
-
-    Attributes:
-        patience: for how many seconds, or 0 not to wait.
-    """
-
-    patience: float
-
-    def disconnect(self) -> None:
-        """Gives up a connection that is broken."""
-
-
 P = ParamSpec("P")
 T = TypeVar("T")
-Store = TypeVar("Store", bound=Patient)
+Store = TypeVar("Store", bound="StudyStore")
 
 
 def is_away(error: StorageError) -> bool:

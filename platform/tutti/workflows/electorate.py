@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tutti.bank.electorate import Electorate
@@ -13,7 +13,8 @@ from tutti.workflows import stores
 from tutti.workflows.base import StudyBase, found_study
 
 if TYPE_CHECKING:
-    from tutti.outputs.election.members import Election, Rule
+    from tutti.outputs.election.members import Election
+    from tutti.outputs.election.poll import Poll
     from tutti.outputs.pseudo.pool import Pool
 
 
@@ -52,15 +53,34 @@ def pools_of(studies: Mapping[str, StudyBase], name: str) -> dict[str, Pool]:
     return pools(studies[name].prepared, task_specs(studies[name].config.tasks), others=others)
 
 
-def rule_of(recipe: Recipe) -> Rule:
-    """The rule by which a recipe's ensemble is chosen and combined."""
-    from tutti.outputs.election.members import Rule
+def poll_of(
+    studies: Mapping[str, StudyBase],
+    recipe: Recipe,
+    *,
+    name: str = "",
+    only: Mapping[str, Collection[str]] | None = None,
+    say: Callable[[str], object] | None = None,
+) -> Poll:
+    """What a recipe's election is held of: the studies' checkpoints, and the first study's validation rows.
 
-    return Rule(
-        **recipe.members.model_dump(exclude={"studies"}),
-        method=recipe.method,
-        decision=recipe.decision,
-        calibration=recipe.calibration,
+    Args:
+        name: of the recipe.
+        only: as of ``electorate_of``; raises as that does.
+        say: is told how far estimates are.
+    """
+    from tutti.outputs.election.estimates import Estimates
+    from tutti.outputs.election.poll import Poll, Rule
+
+    study = next(iter(studies.values()))
+    return Poll(
+        study=study.name,
+        tasks=study.prepared.tasks,
+        validation=study.prepared.validation_rows(),
+        bank=electorate_of(studies, members=recipe.members, only=only),
+        rule=Rule.of(recipe),
+        recipe_name=name,
+        folded=study.config.split.folds is not None,
+        estimates=Estimates(study.folder.estimates, say=say),
     )
 
 
@@ -70,27 +90,17 @@ def election_of(
     *,
     wanted: Container[str] | None = None,
     only: Mapping[str, Collection[str]] | None = None,
-) -> tuple[Electorate, Election]:
-    """Who may vote, and whom a recipe elects on the first study's validation rows.
+) -> tuple[Poll, Election]:
+    """A recipe's poll, and whom it elects.
 
     Args:
         wanted: as of ``elect``.
         only: as of ``electorate_of``.
     """
-    from tutti.outputs.election.estimates import Estimates
     from tutti.outputs.election.members import elect
 
-    study, bank = next(iter(studies.values())), electorate_of(studies, members=recipe.members, only=only)
-    return bank, elect(
-        study=study.name,
-        bank=bank,
-        tasks=study.prepared.tasks,
-        validation=study.prepared.validation_rows(),
-        needed={},
-        rule=rule_of(recipe),
-        wanted=wanted,
-        estimates=Estimates(study.folder.estimates),
-    )
+    poll = poll_of(studies, recipe, only=only)
+    return poll, elect(poll, wanted=wanted)
 
 
 def without_guests(recipe: Recipe) -> Recipe:
@@ -98,22 +108,22 @@ def without_guests(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"members": recipe.members.model_copy(update={"guests": False})})
 
 
-def election_of_trials(studies: Mapping[str, StudyBase], recipe: Recipe, **given: Any) -> tuple[Electorate, Election]:
+def election_of_trials(studies: Mapping[str, StudyBase], recipe: Recipe, **given: Any) -> tuple[Poll, Election]:
     """As ``election_of``, but guests have no part where they would vote: they have no weights, to predict with or to
     train again. One notice then tells what the vote scores without them.
     """
     guests = set[str]()
     try:
-        bank, election = election_of(studies, recipe, **given)
+        poll, election = election_of(studies, recipe, **given)
     except StudyError:  # such as a guest that lacks a task, by which all are ranked
         if not recipe.members.guests:
             raise
     else:
-        guests = {record.key for record in bank.records() if record.source is not None}
+        guests = {record.key for record in poll.bank.records() if record.source is not None}
         guests &= {each.key for one in election.tasks.values() for each in one.members if each.weight}
         if not guests:
-            return bank, election
-    bank, election = election_of(studies, without_guests(recipe), **given)
+            return poll, election
+    poll, election = election_of(studies, without_guests(recipe), **given)
     scores = ", ".join(f"{name} {each.together[1].estimate}" for name, each in election.tasks.items())
     listed = f"Guests ({', '.join(sorted(guests))})" if guests else "Guests"
     next(iter(studies.values())).console.print(
@@ -121,7 +131,7 @@ def election_of_trials(studies: Mapping[str, StudyBase], recipe: Recipe, **given
         "did not choose it.",
         markup=False,
     )
-    return bank, election
+    return poll, election
 
 
 def electorate_of(

@@ -11,6 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tutti.bank.electorate import located
 from tutti.errors import Fault, StudyError, TaskFileError, check_left_out, counted
 from tutti.files import new_folder_fault, storage_faults, whole_folder, write_whole
 from tutti.workflows import stores
@@ -194,10 +195,9 @@ def _within(source: _Source, speed: Speed, seconds: float) -> _Source:
         kept.remove(min(kept, key=lambda key: (now - score_of(elected, kept - {key})) / by_key[key]))
     kept = kept if sum(by_key[key] for key in kept) <= seconds else {fastest}
     source.study.console.print(f"Within the hours: {counted(len(kept), 'member')}, {', '.join(sorted(kept))}")
-    located = [key.rpartition("/")[::2] for key in kept]
     only: dict[str, set[str]] = {name: set() for name in source.studies}
-    for owner, key in located:
-        only[owner or source.study.name].add(key)
+    for owner, key in (located(key, source.studies) for key in kept):
+        only[owner].add(key)
     chosen = recipe.model_copy(update={"members": recipe.members.model_copy(update={"filter": None, "within": None})})
     again = chosen_members(source.studies, source.task, source.name, chosen, among=only, refit=source.refit)
     return replace(source, predictors=again)

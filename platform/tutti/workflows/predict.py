@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import ArrowException
 
+from tutti.bank.electorate import located
 from tutti.errors import Fault, StudyError, TaskFileError, counted, first_line, nearest
 from tutti.files import sha256_of
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, election_of, election_of_trials, rule_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, election_of, election_of_trials, voting_studies
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -271,19 +272,19 @@ def chosen_members(
     from tutti.orchestration.after.weights import refit_weights, weights_of
     from tutti.training.machine.precision import ruled_out
 
-    rule, first = rule_of(recipe), next(iter(studies.values()))
+    first = next(iter(studies.values()))
     chosen = election_of if only else election_of_trials
-    bank, election = chosen(studies, recipe, wanted={task.name}, only=among)
-    elected = election.tasks[task.name]
+    poll, election = chosen(studies, recipe, wanted={task.name}, only=among)
+    rule, elected = poll.rule, election.tasks[task.name]
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []
     training: dict[str, Any] = {}
     voting = elected.ensemble.needed
     if only:
-        located = [bank.locate(member.key) for member in elected.members]
-        voting = [place for place, (owner, key) in enumerate(located) if owner == only[0] and key in only[1]]
+        all_located = [located(member.key, studies) for member in elected.members]
+        voting = [place for place, (owner, key) in enumerate(all_located) if owner == only[0] and key in only[1]]
     able = {study_name: study for study_name, study in studies.items() if task.name in study.config.tasks}
-    places = {bank.locate(elected.members[place].key): place for place in voting}
+    places = {located(elected.members[place].key, studies): place for place in voting}
     for study_name, study in able.items():
         own = {key: place for (owner, key), place in places.items() if owner == study_name}
         cleanings = [each.config.tasks[task.name].cleaning for each in (study, first)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -12,7 +12,7 @@ import numpy as np
 from tutti.config.study import FormatName
 from tutti.errors import Fault, StudyError, SubmissionError, counted, nearest
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, rule_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, poll_of, voting_studies
 from tutti.workflows.predict import Predictors, chosen_members, connected_slots
 from tutti.workflows.vote import Vote, formats_for, recipe_keys, tagging, templates_of
 
@@ -78,7 +78,7 @@ def predict_tests(
     from tutti.outputs.election.ensemble import vote
 
     study = study.stored
-    config, prepared, console = study.config, study.prepared, study.console
+    prepared, console = study.prepared, study.console
     name, chosen = chosen_recipe(study, recipe)
     sets = [*_read(study, inputs)]
     formats = _formats(study, chosen, sets, [submission] if isinstance(submission, str) else submission)
@@ -96,18 +96,13 @@ def predict_tests(
             weightless = next(iter(predicted.values()))  # in place of members whose votes count nothing
             for place, key in enumerate(predictors.manifest["members"]):
                 added[key, each.task.name, each.part] = predicted.get(place, weightless)
+    poll = poll_of(studies, chosen, name=name)
     voted = vote(
-        study=config.study,
-        recipe_name=name,
-        tasks=prepared.tasks,
-        validation=prepared.validation_rows(),
+        replace(poll, bank=WithParts(poll.bank, added)),
         test_ids=ids,
-        bank=WithParts(electorate_of(studies, members=chosen.members), added),
-        rule=rule_of(chosen),
         submission=formats,
         prompts=_by_part((each for each in sets if each.task.kind.generative), lambda each: each.rows["text"].tolist()),
         tagged=_by_part((each for each in sets if each.write), lambda each: each.write),
-        folded=config.split.folds is not None,
         recipe_keys=recipe_keys(chosen, studies),
     )
     return Vote(studies, name, chosen, voted)

@@ -49,8 +49,7 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
     from tutti.orchestration.before.abilities import abilities_of, check_backbone
     from tutti.orchestration.before.kept_backbone import keep_backbone
     from tutti.orchestration.before.rows import encode_study, prepare_rows
-    from tutti.training.keys.idle import idle_notices
-    from tutti.training.keys.incomparable import incomparable_notices
+    from tutti.training.keys.idle import idle_notices, incomparable_notices
 
     study, folder, console = opened.config, opened.folder, opened.console
     begun = folder.begun

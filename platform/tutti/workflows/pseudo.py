@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tutti.config.folder import fold_name
 from tutti.config.recipe import Recipe
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, pools_of, rule_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, poll_of, pools_of, voting_studies
 from tutti.workflows.waiting import waiting
 
 if TYPE_CHECKING:
     import numpy as np
     from pandas import DataFrame
 
-    from tutti.bank.electorate import Checkpoints
     from tutti.outputs.pseudo.labels import PseudoLabelling
     from tutti.outputs.pseudo.report import PseudoLabelReport
 
@@ -130,25 +130,13 @@ def make_pseudo_labels(
     """
     study = studies[rows_of]
     with waiting("Choosing the ensemble's members and the rows to label", quiet=study.console.quiet) as say:
-        from tutti.outputs.election.estimates import Estimates
         from tutti.outputs.pseudo.folds import OfFold, without_fold
         from tutti.outputs.pseudo.labels import label
 
-        tasks, validation = study.prepared.tasks, study.prepared.validation_rows()
-        bank: Checkpoints = electorate_of(studies, members=recipe.members)
+        poll = poll_of(studies, recipe, name=recipe_name, say=say)
         if without is not None:
             folds, fold = without
-            bank, validation = OfFold(bank, tasks, folds, fold=fold), without_fold(validation, folds, fold)
-        labelling = label(
-            study=next(iter(studies)),
-            recipe_name=recipe_name,
-            tasks=tasks,
-            validation=validation,
-            pools=pools_of(studies, rows_of),
-            bank=bank,
-            rule=rule_of(recipe),
-            labelling=recipe.pseudo_labels,
-            folded=without is None and study.config.split.folds is not None,
-            estimates=Estimates(study.folder.estimates, say=say),
-        )
+            bank, validation = OfFold(poll.bank, poll.tasks, folds, fold=fold), without_fold(poll.validation, *without)
+            poll = replace(poll, bank=bank, validation=validation, folded=False)
+        labelling = label(poll, pools=pools_of(studies, rows_of), labelling=recipe.pseudo_labels)
     return PseudoLabels(labelling, out)

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from tutti.files import write_whole
 from tutti.records import TrialState
 from tutti.workflows import stores
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, election_of_trials, rule_of
+from tutti.workflows.electorate import chosen_recipe, election_of_trials
 from tutti.workflows.vote import Vote, formats_of, recipe_keys, test_ids
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
     if chosen.members.studies:
         got, remedy = f"also {', '.join(chosen.members.studies)}", "take members.studies out of the recipe"
         raise StudyError(Fault(f"the recipe {name}", "let one study's trials vote, to train them again", got, remedy))
-    ballot, election = election_of_trials({study.name: study}, chosen)
+    poll, election = election_of_trials({study.name: study}, chosen)
     place = study.folder.refits / name
     mirror.pull(place)
     jobs = _jobs(study, election, seeds=seeds)
@@ -79,13 +79,8 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
         rule, remedy = "have predictions of all test sets", f"remove {place} to train anew, with sets added since"
         raise StudyError(Fault(f"the refit in {place}", rule, f"none of {', '.join(lacking)}", remedy))
     voted = vote(
-        study=study.name,
-        recipe_name=f"{name}-refit",
-        tasks=prepared.tasks,
-        validation=prepared.validation_rows(),
+        replace(poll, bank=WithParts(poll.bank, means), recipe_name=f"{name}-refit", folded=False),
         test_ids=test_ids(config, prepared),
-        bank=WithParts(ballot, means),
-        rule=rule_of(chosen),
         submission=formats_of(config, prepared, chosen),
         notes=_notes(study, election, jobs),
         recipe_keys=recipe_keys(chosen, {study.name: study}),

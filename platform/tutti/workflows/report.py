@@ -14,7 +14,7 @@ from tutti.records import TrialState
 from tutti.workflows import stores
 from tutti.workflows.base import StudyBase
 from tutti.workflows.console import study_argument
-from tutti.workflows.electorate import chosen_recipe, electorate_of, pools_of, rule_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, poll_of, pools_of, voting_studies
 from tutti.workflows.trials import is_running, records
 from tutti.workflows.waiting import waiting
 
@@ -167,23 +167,11 @@ def _vote(
     study: StudyBase, recipe: str | None, others: Sequence[str], say: Callable[[str], object]
 ) -> VoteSection | None:
     """The ensemble's part of the page; none if no trial can vote yet."""
-    from tutti.outputs.election.estimates import Estimates
     from tutti.outputs.report.report import vote
 
     name, chosen = chosen_recipe(study, recipe)
     studies = voting_studies(study, members=chosen.members, others=others)
-    bank = electorate_of(studies, members=chosen.members)
-    if not bank.records():
+    poll = poll_of(studies, chosen, name=name, say=say)
+    if not poll.bank.records():
         return None
-    return vote(
-        study=study.name,
-        recipe_name=name,
-        tasks=study.prepared.tasks,
-        bank=bank,
-        rule=rule_of(chosen),
-        labelling=chosen.pseudo_labels,
-        pools=pools_of(studies, study.name),
-        validation=study.prepared.validation_rows(),
-        folded=study.config.split.folds is not None,
-        estimates=Estimates(study.folder.estimates, say=say),
-    )
+    return vote(poll, labelling=chosen.pseudo_labels, pools=pools_of(studies, study.name))

@@ -18,7 +18,7 @@ from tutti.files import write_whole
 from tutti.records import TrialRecord, TrialState
 from tutti.workflows import pseudo, stores, tune
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, rule_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, electorate_of, poll_of, voting_studies
 from tutti.workflows.shown import show_card, show_comparison, show_pseudo_labels
 from tutti.workflows.vote import ensemble, formats_of, test_ids
 
@@ -53,10 +53,9 @@ class _Base:
         paths = [str(self.folder_of(study).path) for study in others]
         return voting_studies(self.study, members=self.recipe.members, others=paths)
 
-    def voters(self, *others: str, only: Collection[str] | None = None) -> Electorate:
+    def voters(self, *others: str, only: Collection[str]) -> Electorate:
         """The checkpoints of these studies that may vote; ``only`` limits the last one to some of its trials."""
-        limits = None if only is None else {others[-1]: only}
-        return electorate_of(self.voting(others), members=self.recipe.members, only=limits)
+        return electorate_of(self.voting(others), members=self.recipe.members, only={others[-1]: only})
 
 
 def run_rounds(
@@ -180,14 +179,10 @@ def _run(base: _Base, current: Round, place: RoundFolder) -> bool:
     study, console = base.study, base.study.console
     finished, others = _train(base, current, place), current.teachers[1:]
     comparison = compare(
-        study.prepared.tasks,
-        study=study.name,
-        before=base.voters(*others),
+        poll_of(base.voting(others), base.recipe),
         control=base.voters(*others, current.control, only=finished),
         with_round=base.voters(*others, current.study, only=finished),
-        validation=study.prepared.validation_rows(),
         needed={task: list(config.test_sets()) for task, config in study.config.tasks.items()},
-        rule=rule_of(base.recipe),
     )
     console.rule(f"Round {current.number}: scores on validation rows that chose no member")
     show_comparison(console, comparison)

@@ -18,7 +18,7 @@ from tutti.tasks.build import ids_by, submission_of, task_spec
 from tutti.tasks.layouts.candidates import from_json
 from tutti.tasks.layouts.tagged import Tagged
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, electorate_of, rule_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, poll_of, voting_studies
 from tutti.workflows.grading import answers
 from tutti.workflows.waiting import waiting
 
@@ -193,7 +193,6 @@ def ensemble(
     """
     with waiting("Choosing the ensemble's members and scoring it", quiet=study.console.quiet) as say:
         from tutti.outputs.election.ensemble import vote
-        from tutti.outputs.election.estimates import Estimates
 
         study = study.stored
         config, prepared = study.config, study.prepared
@@ -203,19 +202,12 @@ def ensemble(
         studies = voting_studies(study, members=chosen.members, others=others)
         files = [f"{task}={file}" for task, file in score.items()] if isinstance(score, Mapping) else score
         voted = vote(
-            study=config.study,
-            recipe_name=name,
-            tasks=prepared.tasks,
-            validation=prepared.validation_rows(),
+            poll_of(studies, chosen, name=name, say=say),
             test_ids=test_ids(config, prepared),
-            bank=electorate_of(studies, members=chosen.members),
-            rule=rule_of(chosen),
             submission=formats_of(config, prepared, chosen),
             answers=answers(config, prepared, files, console=study.console),
             prompts=_cells(config, prepared, "text", lambda kind: kind.generative),
             tagged=_tagged(config, prepared),
-            folded=config.split.folds is not None,
-            estimates=Estimates(study.folder.estimates, say=say),
             recipe_keys=recipe_keys(chosen, studies),
         )
     return Vote(studies, name, chosen, voted)

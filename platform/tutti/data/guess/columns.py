@@ -60,14 +60,12 @@ class Guess:
         why: by key, the reason, for a comment.
         metrics: that fit it, the likeliest first.
         group: the column whose values keep rows together; empty for none.
-        needs_sample: whether the sample submission says what is written.
     """
 
     keys: dict[str, Any]
     why: dict[str, str] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
     group: str = ""
-    needs_sample: bool = False
 
     @property
     def kind(self) -> KindName:
@@ -171,7 +169,7 @@ def _of_table(files: HandedOut) -> Guess:
         keys["columns"] = columns = {**columns, **dict(zip(("text", "text_b"), shown, strict=False))}
     if set(sample) - {*ids} and files.sample:
         why["submission"] = "header, order and spelling of the sample"
-    return Guess(keys, why, _by_sample(labels, sample), group, bool(sample))
+    return Guess(keys, why, _by_sample(labels, sample), group)
 
 
 def _ids(train: Columns, test: Columns | None, sample: Columns) -> list[str]:

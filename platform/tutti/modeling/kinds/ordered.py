@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, one_hot
 
-from tutti.modeling.kinds.balanced import balanced_classes
+from tutti.modeling.kinds.classes import balanced_classes
 from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 
 _WIDTH = 0.5

@@ -76,15 +76,11 @@ def running_pools(
     import ray
     from ray.exceptions import RayError
     from ray.util.placement_group import remove_placement_group
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     with probe_of(folder) as probe:
         # A cluster that somebody else started may get further nodes; a private Ray does not.
         job = PoolJob(study, folder, train, grows=bool(os.environ.get("RAY_ADDRESS")), probe=probe)
-        # On the driver's node: the loss of another node must not end these actors. Ray places an actor without CPUs at
-        # random if its affinity is soft.
-        this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": this_node}
+        options = beside_driver()
         broker = ray.remote(Broker).options(**options).remote(study.search.retries, population)
         pools = Pools(lambda: ray.remote(PoolHost).options(**options).remote(), job=job, broker=broker, count=count)
         try:
@@ -99,6 +95,16 @@ def running_pools(
                 for placement_group in ray.get(broker.placement_groups.remote()):
                     remove_placement_group(placement_group)  # does nothing if it was removed
             ray.kill(broker)
+
+
+def beside_driver() -> dict[str, Any]:
+    """Options of an actor without CPUs on the driver's node: the loss of another node must not end it."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # Ray places an actor without CPUs at random if its affinity is soft.
+    this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return {"num_cpus": 0, "scheduling_strategy": this_node}
 
 
 class Pools:
@@ -150,14 +156,8 @@ class PoolHost:
     """Runs one Ray Train run after another until the study is over; Ray runs it as an actor."""
 
     def run(self, name: str, job: PoolJob, broker: ActorHandle[Broker]) -> str | None:
-        """Returns none once the study is over, or the reason why the workers cannot start.
-
-        Every Ray Train run gets a unique name, so a snapshot that a kill left incomplete cannot fail a later run.
-        """
-        os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = POLL_SECONDS[job.warm]
-        os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
-        # Use a node that is about to be removed until it is: its trial then resumes elsewhere from its last state.
-        os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
+        """Returns none once the study is over, or the reason why the workers cannot start."""
+        set_train_environment(warm=job.warm)
         import ray
         from ray.util.placement_group import remove_placement_group
 
@@ -188,10 +188,17 @@ class PoolHost:
         return None
 
 
+def set_train_environment(*, warm: bool) -> None:
+    """Sets how Ray Train runs workers. Call it before Ray Train is imported."""
+    os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = POLL_SECONDS[warm]
+    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
+    # Use a node that is about to be removed until it is: its trial then resumes elsewhere from its last state.
+    os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
+
+
 def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure | None:
     """Runs one Ray Train run to its end; its failure, if any."""
     import ray
-    from ray import train
 
     from tutti.orchestration.worker.worker_group import WorkerGroup
 
@@ -204,14 +211,8 @@ def _run_once(name: str, job: PoolJob, broker: ActorHandle[Broker]) -> Failure |
             nodes=elsewhere_than(avoided),
             on_one_node=job.probe.address is not None,
             on_placement_group=lambda group: ray.get(broker.register_placement_group.remote(name, group)),
-            run_config=train.RunConfig(
-                name=f"{name}-{time.time_ns()}",
-                storage_path=str(job.folder.ray / "pools"),
-                # No retries within a run: restarted workers would take a new trial and abandon theirs.
-                failure_config=train.FailureConfig(
-                    max_failures=0, controller_failure_limit=0, max_preemption_failures=0
-                ),
-            ),
+            name=name,
+            records=str(job.folder.ray / "pools"),
         ).fit()
     except Exception as error:  # of a worker, of Ray Train's controller, or of Ray itself
         return _classify(error, job)

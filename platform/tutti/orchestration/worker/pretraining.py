@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,7 @@ from tutti.errors import Fault, TrialError, TuttiError
 from tutti.launchers import forget_launcher
 from tutti.orchestration.worker.cpus import private_cpus
 from tutti.orchestration.worker.memory import cause_of
-from tutti.orchestration.worker.pool import POLL_SECONDS, reason_of
+from tutti.orchestration.worker.pool import beside_driver, reason_of, set_train_environment
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -55,14 +54,11 @@ def pretrain_on_workers(
     import ray
     from ray.exceptions import RayActorError
     from ray.util.placement_group import remove_placement_group
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from tutti.training.pretraining.loop import Progress
     from tutti.training.pretraining.run import Pretrained
 
-    # On this node: the loss of another one must not end what listens, nor who is listened to.
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
+    options = beside_driver()
     messages = ray.remote(Messages).options(**options).remote()
     host = ray.remote(PretrainingHost).options(**options).remote()
     out, result, placement_groups = Path(arguments["out"]), None, []
@@ -119,12 +115,8 @@ class PretrainingHost:
         self, arguments: list[ObjectRef[Any]], resources: Resources, messages: ActorHandle[Messages], folder: str
     ) -> None:
         """Runs all workers to their end, and tells it, with the error if there was one."""
-        # See ``PoolHost.run``.
-        os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = POLL_SECONDS[False]
-        os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
-        os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
+        set_train_environment(warm=False)
         import ray
-        from ray import train
 
         from tutti.orchestration.worker.worker_group import WorkerGroup
 
@@ -135,13 +127,8 @@ class PretrainingHost:
                 train_loop_config={"arguments": arguments, "resources": resources, "messages": messages},
                 resources=resources,
                 on_placement_group=lambda group: ray.get(messages.put.remote("placement_group", group)),
-                run_config=train.RunConfig(
-                    name=f"pretraining-{time.time_ns()}",
-                    storage_path=folder,
-                    failure_config=train.FailureConfig(
-                        max_failures=0, controller_failure_limit=0, max_preemption_failures=0
-                    ),
-                ),
+                name="pretraining",
+                records=folder,
             ).fit()
         except Exception as error:  # of a worker, of Ray Train's controller, or of Ray itself
             failed = _own(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ class WorkerGroup(DataParallelTrainer):
     process is killed, its placement group must be removed by another.
 
     Args:
+        name: of the run, to which the time is added: a snapshot that a kill left incomplete cannot fail a later run.
+        records: the folder of Ray's records of it, of which nothing is read.
         resources: of a study.
         nodes: a selector, by label, of those on which workers may be; by default all.
         on_one_node: whether all workers are on the same one, since they share a trial's folder on its disk.
@@ -42,6 +45,8 @@ class WorkerGroup(DataParallelTrainer):
     def __init__(
         self,
         *args: Any,
+        name: str,
+        records: str,
         resources: Resources,
         on_placement_group: Callable[[PlacementGroup], object],
         nodes: dict[str, str] | None = None,
@@ -60,6 +65,14 @@ class WorkerGroup(DataParallelTrainer):
                 resources_per_worker=per_worker,
                 label_selector=nodes,
                 placement_strategy="STRICT_PACK" if on_one_node else "PACK",
+            ),
+            run_config=train.RunConfig(
+                name=f"{name}-{time.time_ns()}",
+                storage_path=records,
+                # No retries within a run: restarted workers would take a new trial and abandon theirs.
+                failure_config=train.FailureConfig(
+                    max_failures=0, controller_failure_limit=0, max_preemption_failures=0
+                ),
             ),
             **options,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tutti.errors import counted
-from tutti.outputs.formatting import estimate_text, harmless, members_table, signed, table
+from tutti.outputs.formatting import estimate_text, harmless, members_table, page, signed, table
 
 if TYPE_CHECKING:
     from tutti.outputs.election.card import TaskCard
@@ -67,49 +67,36 @@ class BundleCard:
     def to_markdown(self) -> str:
         kind = self.task.kind.describe(self.task.names, most=len(self.task.names))
         licences = sorted({*self.backbones.values()})
-        return "\n".join(
-            [
-                "---",
-                "library_name: transformers",
-                "tags: [tutti, text-classification]" if self.task.kind.probabilistic else "tags: [tutti]",
-                f"license: {licences[0] if len(licences) == 1 and ' ' not in licences[0] else 'other'}",
-                "---",
-                "",
-                f"# {harmless(self.task.name)}: {harmless(kind)}",
-                "",
-                f"Made by Tutti from the study `{self.study}`, {harmless(self.recipe)}. It predicts by itself:",
-                "",
-                "```",
-                "python predict.py --input new.csv --out predictions.csv",
-                "```",
-                "",
-                "with torch, transformers, tokenizers, safetensors and numpy; as an MLflow model with",
-                '`mlflow.pyfunc.load_model("THIS FOLDER").predict(frame)` or `mlflow models serve -m THIS_FOLDER '
-                "--env-manager local`. `example.json` has rows as it takes them. Loading runs no pickle.",
-                "",
-                f"{self.size / 2**20:.0f} MiB. {self.speed.text}.",
-                "",
-                *self._scores(),
-                "## Data",
-                "",
-                *table(("part", "rows", "source"), self.data),
-                "",
-                "## Limits",
-                "",
-                "It was trained and judged on the rows above alone. On texts of another origin, length or language,",
-                "and on subjects that they lack, it may do much worse than the scores say. How it does on texts by",
-                "or about groups of people was not examined.",
-                "",
-                "## Licence of the backbone",
-                "",
-                *table(("backbone", "licence"), [*self.backbones.items()]),
-                "",
-            ]
+        front_matter = [
+            "---",
+            "library_name: transformers",
+            "tags: [tutti, text-classification]" if self.task.kind.probabilistic else "tags: [tutti]",
+            f"license: {licences[0] if len(licences) == 1 and ' ' not in licences[0] else 'other'}",
+            "---",
+        ]
+        return page(
+            "\n".join(front_matter),
+            f"# {harmless(self.task.name)}: {harmless(kind)}",
+            f"Made by Tutti from the study `{self.study}`, {harmless(self.recipe)}. It predicts by itself:",
+            "```\npython predict.py --input new.csv --out predictions.csv\n```",
+            "with torch, transformers, tokenizers, safetensors and numpy; as an MLflow model with\n"
+            '`mlflow.pyfunc.load_model("THIS FOLDER").predict(frame)` or `mlflow models serve -m THIS_FOLDER '
+            "--env-manager local`. `example.json` has rows as it takes them. Loading runs no pickle.",
+            f"{self.size / 2**20:.0f} MiB. {self.speed.text}.",
+            *self._scores(),
+            "## Data",
+            table(("part", "rows", "source"), self.data),
+            "## Limits",
+            "It was trained and judged on the rows above alone. On texts of another origin, length or language,\n"
+            "and on subjects that they lack, it may do much worse than the scores say. How it does on texts by\n"
+            "or about groups of people was not examined.",
+            "## Licence of the backbone",
+            table(("backbone", "licence"), [*self.backbones.items()]),
         )
 
-    def _scores(self) -> list[str]:
+    def _scores(self) -> tuple[str, ...]:
         if (card := self.card) is None:
-            return []
+            return ()
         rows = [
             ("the vote", estimate_text(card.score)),
             ("the best trial alone", estimate_text(card.single)),
@@ -119,16 +106,11 @@ class BundleCard:
         given = f"at the temperature {known.temperature:.3f}" if known else "as combined"
         decision = f"; decision: {harmless(card.decision)}; probabilities are given {given}"
         decision = decision if self.task.kind.probabilistic else ""
-        return [
+        return (
             "## Scores",
-            "",
             f"{card.metric} on rows that had no part in choosing members, weights or decisions (nested estimates, 95 % "
             "interval). Each trial's best epoch was chosen on these rows, which flatters all of them.",
-            "",
-            *table(("", card.metric), rows),
-            "",
+            table(("", card.metric), rows),
             f"Votes are combined by {card.method}{decision}.",
-            "",
-            *members_table([(card.task, card.members)]),
-            "",
-        ]
+            members_table([(card.task, card.members)]),
+        )

@@ -17,6 +17,7 @@ from tutti.outputs.formatting import (
     harmless,
     members_table,
     number,
+    page,
     signed,
     table,
     verdict,
@@ -242,36 +243,28 @@ class Card:
     def to_markdown(self) -> str:
         """The card as a Markdown page."""
         voters = counted_voters([each.key for each in self.singles])
-        return "\n".join(
-            [
-                f"# Ensemble `{self.recipe}` of study `{self.study}`",
-                "",
-                f"Made {self.created}. Members: {self.rule}, out of {voters}.",
-                "",
-                *([f"**{self.verdict}**", ""] if self.verdict else []),
-                *(line for note in self.remarks for line in (f"> {harmless(note)}", "")),
-                "## The vote and the best trial",
-                "",
-                f"![Validation score of every single trial and of the ensemble]({PICTURE})",
-                "",
-                *self._comparison(),
-                "",
-                *self._graded(),
-                *self._singles(),
-                "## How votes are combined",
-                "",
-                *self._tasks(),
-                "",
-                *self._reliability(),
-                "## Members",
-                "",
-                *members_table([(task.task, task.members) for task in self.tasks]),
-                "",
-                *files_section(self.files),
-            ]
+        reliability = f"![How right the ensemble is where it is how sure, before and at the temperature]({RELIABILITY})"
+        return page(
+            f"# Ensemble `{self.recipe}` of study `{self.study}`",
+            f"Made {self.created}. Members: {self.rule}, out of {voters}.",
+            f"**{self.verdict}**" if self.verdict else "",
+            *(f"> {harmless(note)}" for note in self.remarks),
+            "## The vote and the best trial",
+            f"![Validation score of every single trial and of the ensemble]({PICTURE})",
+            self._comparison(),
+            *self._graded(),
+            "## Every single trial, on the rows that chose its epoch",
+            self._singles(),
+            f"● marks a trial that votes for the task. {self.footnote}",
+            "## How votes are combined",
+            self._tasks(),
+            reliability if any(task.calibration for task in self.tasks) else "",
+            "## Members",
+            members_table([(task.task, task.members) for task in self.tasks]),
+            *files_section(self.files),
         )
 
-    def _comparison(self) -> list[str]:
+    def _comparison(self) -> str:
         head = ("task", "metric", "best trial", "vote", "gain")
         rows = [
             (task.task, task.metric, estimate_text(task.single), f"**{estimate_text(task.score)}**", signed(task.gain))
@@ -282,30 +275,23 @@ class Card:
             rows.append(("mean", "", *means))
         return table(head, rows)
 
-    def _singles(self) -> list[str]:
+    def _singles(self) -> str:
         head = ("trial", "objective", *(f"{task.task} ({task.metric})" for task in self.tasks))
         rows = [
             (trial.key, number(trial.objective), *(self._cell(trial, task) for task in self.tasks))
             for trial in self.singles
         ]
-        return [
-            "## Every single trial, on the rows that chose its epoch",
-            "",
-            *table(head, rows),
-            "",
-            f"● marks a trial that votes for the task. {self.footnote}",
-            "",
-        ]
+        return table(head, rows)
 
-    def _graded(self) -> list[str]:
+    def _graded(self) -> tuple[str, ...]:
         head = ("task", "rows", "metric", "labelled rows", "best trial", "vote")
         rows = [
             (graded.task, graded.part, graded.metric, f"{graded.rows:,}", number(graded.single), f"{graded.score:.4f}")
             for graded in self.graded
         ]
-        return ["## On labelled test rows", "", *table(head, rows), ""] if rows else []
+        return ("## On labelled test rows", table(head, rows)) if rows else ()
 
-    def _tasks(self) -> list[str]:
+    def _tasks(self) -> str:
         head = ("task", "method", "decision", "temperature", "calibration error before", "and at the temperature")
         rows = []
         for task in self.tasks:
@@ -316,11 +302,6 @@ class Card:
                 )
             rows.append((task.task, task.method, task.decision, *calibration))
         return table(head, rows)
-
-    def _reliability(self) -> list[str]:
-        if not any(task.calibration for task in self.tasks):
-            return []
-        return [f"![How right the ensemble is where it is how sure, before and at the temperature]({RELIABILITY})", ""]
 
     @staticmethod
     def _cell(single: Single, task: TaskCard) -> str:

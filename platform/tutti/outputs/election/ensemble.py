@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
+from tutti.ensembling.nested import MIN_TEXTS_NESTED
 from tutti.errors import Fault, SubmissionError
 from tutti.files import write_whole
-from tutti.outputs.election.answers import answers_note
 from tutti.outputs.election.card import FOLDED, PICTURE, RELIABILITY, Card, Graded, Single
-from tutti.outputs.election.estimates import Estimates
 from tutti.outputs.election.grade import grade
-from tutti.outputs.election.members import Election, Rule, elect, votes
+from tutti.outputs.election.members import Elected, Election, elect, votes
+from tutti.outputs.election.poll import Poll
 from tutti.outputs.election.task_card import task_card
-from tutti.outputs.election.texts import written_texts
 from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.pictures import drawn, ensemble_png, reliability_png
 from tutti.outputs.submission.formats.glue import lacking
 from tutti.outputs.submission.formats.protocol import Item
 from tutti.outputs.submission.submission import Formats, TestIds, check, zipped
+from tutti.tasks.layouts.tags import piece_of
+from tutti.tasks.metrics.answers import squad_scores
 from tutti.tasks.objective import study_score
 
 if TYPE_CHECKING:
@@ -87,35 +88,25 @@ class Voted:
 
 
 def vote(
+    poll: Poll,
     *,
-    study: str,
-    recipe_name: str,
-    tasks: Sequence[Task],
-    validation: Mapping[str, DataFrame],
     test_ids: TestIds,
-    bank: Checkpoints,
-    rule: Rule,
     submission: Formats,
     answers: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     prompts: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     tagged: Mapping[str, Mapping[str, Tagging]] | None = None,
-    folded: bool = False,
-    estimates: Estimates | None = None,
     notes: Sequence[str] = (),
     recipe_keys: Mapping[str, Any] | None = None,
 ) -> Voted:
     """Lets the checkpoints of a bank vote, and checks what they say of the test rows.
 
     Args:
-        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         test_ids: by task and test part, the ids of the test file, in its order. A task may have none.
         submission: the layouts of the files.
         answers: by task and test part, labels of the test rows if the user has them, in order: ``(rows,)`` class
             indices or values. The card then includes the scores on them.
         prompts: by task of texts and test part, the prompts in order.
         tagged: by task of tags and test part, what writes the test file with tags.
-        folded: whether the study has folds, so that its validation rows differ from new rows: see ``FOLDED``.
-        estimates: as of ``elect``.
         notes: remarks for the card.
         recipe_keys: as of ``Card``.
 
@@ -124,17 +115,13 @@ def vote(
         SubmissionError: if the predicted rows are not those of a test file, or a format cannot hold them.
         StorageError: if the bank cannot be read.
     """
-    needed = {task.name: list(test_ids.get(task.name, {})) for task in tasks}
+    tasks, bank, validation = poll.tasks, poll.bank, poll.validation
     submission.check(test_ids, tasks)
-    election = elect(
-        study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule, estimates=estimates
-    )
+    election = elect(poll, needed={task.name: list(test_ids.get(task.name, {})) for task in tasks})
     items, files = _submissions(bank, tasks, election, test_ids, submission)
     card = card_of(
-        study=study,
-        recipe_name=recipe_name,
-        tasks=tasks,
-        election=election,
+        poll,
+        election,
         rows={name: {part: len(ids) for part, ids in parts.items()} for name, parts in test_ids.items()},
         notes=(
             *notes,
@@ -152,7 +139,6 @@ def vote(
             for task in tasks
             for part, labels in (answers or {}).get(task.name, {}).items()
         ),
-        folded=folded,
     )
     texts: Files = {}
     for task in tasks:
@@ -180,38 +166,29 @@ def vote(
     return Voted(replace(card, recipe_keys=recipe_keys or {}), shown, files, texts)
 
 
-def write_ensemble(*, out: Path, **given: Any) -> Card:
-    """Lets the checkpoints ``vote`` and writes the result; raises as ``vote`` and ``Voted.write`` do."""
-    return vote(**given).write(out)
-
-
 def card_of(
-    *,
-    study: str,
-    recipe_name: str,
-    tasks: Sequence[Task],
+    poll: Poll,
     election: Election,
+    *,
     rows: Mapping[str, Mapping[str, int]],
     notes: Sequence[str] = (),
     graded: tuple[Graded, ...] = (),
-    folded: bool = False,
 ) -> Card:
     """The card of an election, without any files.
 
     Args:
         rows: by task and test part, the number of rows.
         notes: remarks added to those of the election.
-        folded: whether the study has folds.
     """
-    cards = tuple(task_card(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in tasks)
-    caveat = (FOLDED,) if folded and any(card.calibration for card in cards) else ()
+    cards = tuple(task_card(task, election.tasks[task.name], rows=rows.get(task.name, {})) for task in poll.tasks)
+    caveat = (FOLDED,) if poll.folded and any(card.calibration for card in cards) else ()
     return Card(
-        study=study,
-        recipe=recipe_name,
+        study=poll.study,
+        recipe=poll.recipe_name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
         tasks=cards,
-        singles=_singles(election, tasks),
+        singles=_singles(election, poll.tasks),
         notes=(*caveat, *election.notes, *notes),
         files={},
         overlap=election.overlap,
@@ -256,3 +233,45 @@ def _submissions(
     if faults:
         raise SubmissionError(*faults)
     return items, files
+
+
+def written_texts(bank: Checkpoints, task: Task, part: str, elected: Elected, prompts: Sequence[str]) -> bytes:
+    """JSON Lines: id, input, prediction, log_probability (the mean of the members who write this text; null where the
+    bank has none) and agreement (their share).
+
+    Raises:
+        StudyError, StorageError: as ``votes`` does.
+    """
+    voted = votes(bank, task=task, part=part, elected=elected)
+    kept = [bank.predictions(member.key, task.name, part).log_probabilities for member in elected.members]
+    scores = np.array([np.full(len(voted.ids), np.nan) if own is None else own for own in kept])
+    same = voted.members == voted.combined
+    lines = []
+    for row, (name, prompt) in enumerate(zip(voted.ids.tolist(), prompts, strict=True)):
+        own = scores[same[:, row], row]
+        score = None if not len(own) or np.isnan(own).any() else round(float(own.mean()), 4)
+        item = {"id": name, "input": prompt, "prediction": voted.combined[row], "log_probability": score}
+        item["agreement"] = round(float(same[:, row].mean()), 4)
+        lines.append(json.dumps(item, ensure_ascii=False) + "\n")
+    return "".join(lines).encode()
+
+
+def answers_note(task: Task, elected: Elected, rows: DataFrame) -> Iterator[str]:
+    """A sentence with exact match and F1 of a task's answers to its validation rows, chosen on other rows.
+
+    A row's right answers are those of its file, or the piece that its label marks.
+
+    Args:
+        rows: the validation rows.
+    """
+    if task.kind.spans != "one" or elected.ballot.texts < MIN_TEXTS_NESTED:
+        return
+    texts = rows["text"].tolist()
+    given, labelled = (
+        [piece_of(text, task.unit, cell) for text, cell in zip(texts, task.kind.cells(each, task.names), strict=True)]
+        for each in (elected.held_out.decisions[0], elected.ballot.labels)
+    )
+    kept = rows["answers"].tolist() if "answers" in rows else [None] * len(rows)
+    right = [json.loads(each) if isinstance(each, str) else [piece] for each, piece in zip(kept, labelled, strict=True)]
+    exact, f1 = squad_scores(given, right)
+    yield f"By the rules of SQuAD, answers of {task.name} have an exact match of {exact:.4f} and an F1 of {f1:.4f}."

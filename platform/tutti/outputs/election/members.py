@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tutti.bank.electorate import Checkpoints
-from tutti.config.recipe import Members, Method
 from tutti.data.clean import text_groups_of
 from tutti.ensembling.nested import Estimate, Judged, overlap_of
 from tutti.ensembling.procedure import Ballot, Ensemble, OutOfFold, Procedure, auto_methods
@@ -28,12 +28,11 @@ from tutti.outputs.election.member_checks import (
     without_parts,
     without_scores,
 )
+from tutti.outputs.election.poll import Poll, Rule
 from tutti.records import CheckpointRecord
 from tutti.tasks.scorer import metric_of, tuner_of
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from tutti.tasks.task import Task
 
 _MOST_DRAWN = 10  # members of which the report shows the score; what more of them add is small
@@ -46,19 +45,6 @@ _METHOD_PHRASES = {
     "greedy": "weighed by greedy selection",
     "stacking": "combined by stacking",
 }
-
-
-class Rule(Members):
-    """How an ensemble is chosen and combined: what a recipe says of it.
-
-    ``method`` ``auto`` is stacking, of numbers ``uniform``, unless another is clearly better out of fold. ``decision``
-    ``offsets`` are per class unless these score worse, or the metric is accuracy. ``calibration`` says whether
-    pseudo-labels and ``tutti predict`` use confidences at the fitted temperature.
-    """
-
-    method: Method = "uniform"
-    decision: Literal["argmax", "offsets"] = "argmax"
-    calibration: Literal["none", "temperature"] = "none"
 
 
 @dataclass(frozen=True)
@@ -191,15 +177,7 @@ class Votes:
 
 
 def elect(
-    *,
-    study: str,
-    bank: Checkpoints,
-    tasks: Sequence[Task],
-    validation: Mapping[str, DataFrame],
-    needed: Mapping[str, Sequence[str]],
-    rule: Rule,
-    wanted: Container[str] | None = None,
-    estimates: Estimates | None = None,
+    poll: Poll, *, needed: Mapping[str, Sequence[str]] = MappingProxyType({}), wanted: Container[str] | None = None
 ) -> Election:
     """Chooses the members of each task and fits the combiner to the validation rows.
 
@@ -207,20 +185,17 @@ def elect(
     have all tasks.
 
     Args:
-        tasks: all tasks of the study. Each task's ensemble depends on those with the same texts.
-        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs. A checkpoint with
-            other validation rows is refused: it may have trained on the study's.
         needed: by task, the parts besides the validation rows that its members must have predictions for.
         wanted: names of the tasks to elect for, by default all.
-        estimates: computes what is estimated out of fold, when it is asked for.
 
     Raises:
         StudyError: if the bank is empty; if a checkpoint lacks a score or needed predictions, or has predictions for
             other rows or classes; or if the method cannot combine a task's kind.
         StorageError: if the bank cannot be read.
     """
-    by_likelihood = {task.name for task in tasks if task.scored_otherwise}
-    tasks = [task.as_voted for task in tasks]
+    study, bank, validation, rule = poll.study, poll.bank, poll.validation, poll.rule
+    by_likelihood = {task.name for task in poll.tasks if task.scored_otherwise}
+    tasks = [task.as_voted for task in poll.tasks]
     records = bank.records()
     if not records:
         more = f"run `tutti tune --resume --trials +4` on the study file of {study} where all have failed"
@@ -279,7 +254,7 @@ def elect(
             rule.model_copy(update={"by": "task"}) if task.name in by_likelihood else rule,
             partial(others_of, task.name),
             weights,
-            estimates or Estimates(),
+            poll.estimates,
             rescored=task.name in by_likelihood,
         )
         for task in tasks

@@ -13,7 +13,7 @@ from tutti.config.objective_weights import listed_if_unequal
 from tutti.ensembling.nested import MIN_TEXTS, MIN_TEXTS_NESTED, Estimate, Fold, splits
 from tutti.ensembling.select import ROUNDING
 from tutti.errors import counted
-from tutti.outputs.formatting import files_section, table
+from tutti.outputs.formatting import files_section, page, table
 from tutti.tasks.objective import weighted_mean
 
 if TYPE_CHECKING:
@@ -190,17 +190,11 @@ class SoupCard:
         if self.estimates:
             tasks = [(name, str(each.soup), str(each.vote), str(each.gain)) for name, each in self.estimates.items()]
         passed_over = f"Skipped, since their shape differs from the best's: {', '.join(self.passed_over)}."
-        return "\n".join(
-            [
-                f"# Soup `{self.recipe}` of study `{self.study}`",
-                "",
-                f"Made {self.created}. {self.verdict} The first table's scores are those of the rows that chose.",
-                "",
-                *([passed_over, ""] if self.passed_over else []),
-                *table(("trial", "alone", "the soup with it", "in the soup"), rows),
-                "",
-                *table(("task", "soup", "vote", "difference")[: len(tasks[0])], tasks),
-                "",
-                *files_section(self.files),
-            ]
+        return page(
+            f"# Soup `{self.recipe}` of study `{self.study}`",
+            f"Made {self.created}. {self.verdict} The first table's scores are those of the rows that chose.",
+            passed_over if self.passed_over else "",
+            table(("trial", "alone", "the soup with it", "in the soup"), rows),
+            table(("task", "soup", "vote", "difference")[: len(tasks[0])], tasks),
+            *files_section(self.files),
         )

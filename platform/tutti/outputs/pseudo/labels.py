@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,8 @@ from tutti.ensembling.nested import MIN_TEXTS, MIN_TEXTS_NESTED
 from tutti.ensembling.pseudo import Opinion, agrees, choose, drift, opinion, precision
 from tutti.errors import Fault, StudyError
 from tutti.files import whole_file
-from tutti.outputs.election.estimates import Estimates
-from tutti.outputs.election.members import Elected, Rule, elect, votes
+from tutti.outputs.election.members import Elected, elect, votes
+from tutti.outputs.election.poll import Poll
 from tutti.outputs.folder import output_folder, write_card
 from tutti.outputs.pseudo.pool import PART, Pool, keep_earlier, ledger_of
 from tutti.outputs.pseudo.report import FOLDED, ClassCoverage, PseudoLabelReport, TaskPseudoLabels
@@ -115,19 +115,7 @@ class PseudoLabelling:
             return write_card(folder, replace(report, notes=(*report.notes, *notes)))
 
 
-def label(
-    *,
-    study: str,
-    recipe_name: str,
-    tasks: Sequence[Task],
-    validation: Mapping[str, DataFrame],
-    pools: Mapping[str, Pool],
-    bank: Checkpoints,
-    rule: Rule,
-    labelling: PseudoLabels,
-    folded: bool = False,
-    estimates: Estimates | None = None,
-) -> PseudoLabelling:
+def label(poll: Poll, *, pools: Mapping[str, Pool], labelling: PseudoLabels) -> PseudoLabelling:
     """Labels the rows that ``labelling`` selects.
 
     The label is the most probable class, whatever the recipe's decision rule, or each label from the vote's threshold
@@ -135,15 +123,13 @@ def label(
     the confidence too. Rows with an empty text and rows that a trial has seen with a label are left out.
 
     Args:
-        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         pools: by task with unlabelled rows.
-        folded: whether the study has folds, so that its validation rows differ from unlabelled rows: see ``FOLDED``.
-        estimates: as of ``elect``.
 
     Raises:
         StudyError: if no task has unlabelled rows, or the bank lacks what is needed.
         StorageError: if the bank cannot be read.
     """
+    study, tasks, bank = poll.study, poll.tasks, poll.bank
     labellable = [
         task
         for task in tasks
@@ -166,30 +152,21 @@ def label(
         got = f"none but {', '.join(numbers)}, whose labels are {what}" if numbers else "none"
         raise StudyError(Fault(f"the study {study}", "have a task with unlabelled rows", got, remedy))
     needed = {task.name: [PART] for task in labellable}
-    election = elect(
-        study=study,
-        bank=bank,
-        tasks=tasks,
-        validation=validation,
-        needed=needed,
-        rule=rule,
-        wanted={*needed},
-        estimates=estimates,
-    )
-    calibrated = rule.calibration == "temperature"
+    election = elect(poll, needed=needed, wanted={*needed})
+    calibrated = poll.rule.calibration == "temperature"
     labelled = [
         _labelled(bank, task, election.tasks[task.name], pools[task.name], labelling, calibrated) for task in labellable
     ]
     report = PseudoLabelReport(
         study=study,
-        recipe=recipe_name,
+        recipe=poll.recipe_name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         rule=election.rule,
         labelling=labelling,
         tasks=tuple(_task_report(each, labelling, calibrated) for each in labelled),
         passed_over=tuple(task.name for task in tasks if task.name not in pools),
         notes=(
-            *((FOLDED,) if folded and any(each.opinion is not None for each in labelled) else ()),
+            *((FOLDED,) if poll.folded and any(each.opinion is not None for each in labelled) else ()),
             *election.notes,
             *(_temperature_note(each) for each in labelled if calibrated and each.opinion is not None),
             *(f"Task {name} was passed over: a value has no confidence." for name in numbers),
@@ -199,15 +176,10 @@ def label(
     return PseudoLabelling(report, labelled, pools)
 
 
-def write_pseudo_labels(*, out: Path, **given: Any) -> PseudoLabelReport:
-    """Labels rows and writes the result; raises as ``label`` and ``PseudoLabelling.write`` do."""
-    return label(**given).write(out)
-
-
 def coverage_of(
     bank: Checkpoints, task: Task, elected: Elected, pool: Pool, *, labelling: PseudoLabels, calibrated: bool
 ) -> TaskPseudoLabels:
-    """The report on what ``write_pseudo_labels`` would label in one task, without writing; raises as that does."""
+    """The report on what ``label`` would label in one task; raises as that does."""
     return _task_report(_labelled(bank, task, elected, pool, labelling, calibrated), labelling, calibrated)
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from tutti.config.recipe import PseudoLabels
 from tutti.errors import counted
 from tutti.outputs.election.members import Member
-from tutti.outputs.formatting import files_section, harmless, members_table, number, table
+from tutti.outputs.formatting import files_section, harmless, members_table, number, page, table
 
 FOLDED = (
     "With folds a validation row has the probabilities of one fold's model, and an unlabelled row the mean of all "
@@ -235,30 +235,23 @@ class PseudoLabelReport:
 
     def to_markdown(self) -> str:
         """The report as a Markdown page."""
-        lines = [
+        blocks = [
             f"# Pseudo-labels of study `{self.study}`, recipe `{self.recipe}`",
-            "",
             f"Made {self.created}. Members: {self.rule}. {self.which_rows}. Labels are {self.labelling.labels}.",
-            "",
+            *(f"> {harmless(remark)}" for remark in self.remarks),
         ]
-        for remark in self.remarks:
-            lines += [f"> {harmless(remark)}", ""]
         for task in self.tasks:
             share = f"{task.labelled / max(task.unlabelled, 1):.1%}"
             of_labels = f"{task.labelled:,} of {task.unlabelled:,} rows ({share})"
-            lines += [f"## {task.task}", ""]
+            blocks.append(f"## {task.task}")
             if task.coverage:
                 columns = ("label", "rows", "share of unlabelled rows", "mean confidence", "expected precision")
-                lines += [
-                    f"{of_labels}, mean confidence {number(task.mean_confidence)}. {EXPECTED}",
-                    "",
-                    *table(columns, [own.cells for own in task.coverage]),
-                    "",
-                ]
+                blocks.append(f"{of_labels}, mean confidence {number(task.mean_confidence)}. {EXPECTED}")
+                blocks.append(table(columns, [own.cells for own in task.coverage]))
             else:
-                lines += [f"{of_labels}; the label is the ensemble's value.", ""]
+                blocks.append(f"{of_labels}; the label is the ensemble's value.")
             if task.file is not None:
                 soft = ", labels: soft" if task.soft else ""
-                lines += [f"As training rows of the next study: `extra_train: [{{path: {task.file}{soft}}}]`", ""]
-        lines += ["## Members", "", *members_table([(task.task, task.members) for task in self.tasks]), ""]
-        return "\n".join([*lines, *files_section(self.files)])
+                blocks.append(f"As training rows of the next study: `extra_train: [{{path: {task.file}{soft}}}]`")
+        members = members_table([(task.task, task.members) for task in self.tasks])
+        return page(*blocks, "## Members", members, *files_section(self.files))

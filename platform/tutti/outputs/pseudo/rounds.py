@@ -6,20 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from tutti.bank.electorate import Checkpoints
-from tutti.ensembling.nested import Estimate, Judged
+from tutti.config.folder import Place
+from tutti.ensembling.nested import Estimate
 from tutti.errors import Fault, StorageError, StudyError, misfit
 from tutti.files import write_whole
-from tutti.outputs.election.members import Election, Rule, elect
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-    from tutti.tasks.task import Task
+from tutti.outputs.election.members import elect
+from tutti.outputs.election.poll import Poll
 
 _FILE = "round.json"
 _PLAN = "plan.json"
@@ -65,38 +62,24 @@ class Comparison:
 
 
 def compare(
-    tasks: Sequence[Task],
-    *,
-    study: str,
-    before: Checkpoints,
-    control: Checkpoints,
-    with_round: Checkpoints,
-    validation: Mapping[str, DataFrame],
-    needed: Mapping[str, Sequence[str]],
-    rule: Rule,
+    before: Poll, *, control: Checkpoints, with_round: Checkpoints, needed: Mapping[str, Sequence[str]]
 ) -> Comparison:
     """Estimates each ensemble by nested 5-fold cross-validation: chosen on four fifths of the rows, scored on the last.
 
     Args:
-        study: the name of the study that the round starts from, for messages.
-        before: the teachers' checkpoints.
-        control: the same with the control's checkpoints.
+        before: of the teachers' checkpoints, in the study that the round starts from.
+        control: the same checkpoints with the control's.
         with_round: the same with those of the round.
-        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
         needed: by task, the parts that members must have predictions for.
 
     Raises:
         StudyError, StorageError: as ``elect`` does.
     """
-
-    def elected(bank: Checkpoints) -> Election:
-        return elect(study=study, bank=bank, tasks=tasks, validation=validation, needed=needed, rule=rule)
-
-    def judged(election: Election) -> dict[str, Judged]:
-        return {name: each.ballot.judge(each.held_out.scored) for name, each in election.tasks.items()}
-
-    first = elected(before)
-    judged_before, judged_control, judged_round = judged(first), judged(elected(control)), judged(elected(with_round))
+    first = elect(before, needed=needed)
+    others = [elect(replace(before, bank=bank), needed=needed) for bank in (control, with_round)]
+    judged_before, judged_control, judged_round = (
+        {name: each.together[1] for name, each in election.tasks.items()} for election in (first, *others)
+    )
     return Comparison(
         before={name: each.estimate for name, each in judged_before.items()},
         control={name: each.estimate for name, each in judged_control.items()},
@@ -156,14 +139,9 @@ class RoundFolder:
 
     path: Path
 
-    @property
-    def labels(self) -> Path:
-        return self.path / "labels"
-
-    @property
-    def ensemble(self) -> Path:
-        """The ensemble with the round's trials; there only if the round was kept."""
-        return self.path / "ensemble"
+    labels = Place("labels")
+    ensemble = Place("ensemble")
+    """The ensemble with the round's trials; there only if the round was kept."""
 
     def study_file(self, study: str) -> Path:
         """The file of one of the round's two studies."""

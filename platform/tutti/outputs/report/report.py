@@ -20,8 +20,8 @@ from tutti.errors import counted
 from tutti.files import hashes, write_whole
 from tutti.outputs.election.card import Card, TaskCard
 from tutti.outputs.election.ensemble import card_of
-from tutti.outputs.election.estimates import Estimates
-from tutti.outputs.election.members import Elected, Rule, elect
+from tutti.outputs.election.members import Elected, elect
+from tutti.outputs.election.poll import Poll, Rule
 from tutti.outputs.folder import output_folder
 from tutti.outputs.formatting import duration, estimate_text, number, short, short_names, signed
 from tutti.outputs.pseudo.labels import can_label, coverage_of
@@ -118,46 +118,29 @@ class Search:
     links_need: str | None = None
 
 
-def vote(
-    *,
-    study: str,
-    recipe_name: str,
-    tasks: Sequence[Task],
-    bank: Checkpoints,
-    rule: Rule,
-    labelling: PseudoLabels,
-    pools: Mapping[str, Pool],
-    validation: Mapping[str, DataFrame],
-    folded: bool = False,
-    estimates: Estimates | None = None,
-) -> VoteSection:
+def vote(poll: Poll, *, labelling: PseudoLabels, pools: Mapping[str, Pool]) -> VoteSection:
     """Elects the ensembles and collects what the page shows of them.
 
     Args:
         labelling: the recipe's settings for pseudo-labels.
         pools: by task with unlabelled rows.
-        validation: by task, its validation rows in order: ``id``, ``text``, and ``text_b`` for pairs.
-        folded: whether the study has folds.
-        estimates: as of ``elect``.
 
     Raises:
         StudyError, StorageError: as ``tutti.outputs.election.members.elect`` does.
     """
-    election = elect(
-        study=study, bank=bank, tasks=tasks, validation=validation, needed={}, rule=rule, estimates=estimates
-    )
-    card = card_of(study=study, recipe_name=recipe_name, tasks=tasks, election=election, rows={}, folded=folded)
+    election = elect(poll)
+    card = card_of(poll, election, rows={})
     sections, errors = [], []
-    for task, own_card in zip(tasks, card.tasks, strict=True):
+    for task, own_card in zip(poll.tasks, card.tasks, strict=True):
         elected = election.tasks[task.name]
-        pseudo = _pseudo(bank, task, elected, pools.get(task.name), labelling, rule)
+        pseudo = _pseudo(poll.bank, task, elected, pools.get(task.name), labelling, poll.rule)
         if own_card.score is None:
             sections.append(TaskSection(own_card, {}, None, (), pseudo, (), 0))
             continue
-        rows = validation[task.name]
+        rows = poll.validation[task.name]
         texts = [" ‖ ".join(each) for each in row_texts(rows)]
         said = Opinions(task.as_voted, elected, ids=rows["id"].tolist(), texts=texts)
-        listed, wrong = said.wrong[: _WRONG // len(tasks)], set(said.wrong)
+        listed, wrong = said.wrong[: _WRONG // len(poll.tasks)], set(said.wrong)
         disputed = [row for row in said.disputed[:_DISPUTED] if row not in wrong]
         sections.append(
             TaskSection(

@@ -131,11 +131,6 @@ class Labels(Kind):
     def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
         return ", ".join(name for name, chosen in zip(names, decided, strict=True) if chosen == 1) or "none"
 
-    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
-        counts = {name: int(count) for name, count in zip(names, self.decide(votes).sum(axis=0), strict=True) if count}
-        listed = sorted(counts.items(), key=lambda item: -item[1])
-        return ", ".join(f"{name} {count}" for name, count in listed) or "none"
-
     def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return np.asarray(((decided != labels) & ~np.isnan(labels)).any(axis=1))
 

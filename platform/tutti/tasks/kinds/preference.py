@@ -74,10 +74,6 @@ class Preference(Values):
             return "the first text is better"
         return super().text(decided[: 2 - bool(np.isnan(decided[1]))], names, exact=exact)
 
-    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
-        right = int((votes[:, 0] > votes[:, 1]).sum())
-        return f"{right} of {len(votes)} prefer the first text"
-
     def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return differences(decided) <= 0
 

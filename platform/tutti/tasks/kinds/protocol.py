@@ -139,10 +139,6 @@ class Kind(Protocol):
         """One row's decision or label for a reader; ``exact`` shows every digit of a number."""
         ...
 
-    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
-        """The members' votes ``(members, ...)`` for one row, for a reader."""
-        ...
-
     def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """``(rows,)`` bool: whether decisions differ from what is known of the labels; of numbers nearly always."""
         ...

@@ -67,10 +67,6 @@ class Text(Value):
         line = " ".join(decided.split())
         return line if exact or len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
 
-    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
-        counts = Counter(votes.tolist()).most_common()
-        return " | ".join(f"{self.text(vote, names)} ({count})" for vote, count in counts)
-
     def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
         pairs = zip(decided, labels, strict=True)
         return np.array([one.split() != other.split() for one, other in pairs], dtype=bool)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -166,10 +165,6 @@ class Tokens(Kind):
             for first, last, kind in zip(found.start.tolist(), found.end.tolist(), found.type.tolist(), strict=True)
         ]
         return ", ".join(listed) or "none"
-
-    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
-        counts = Counter(self.text(vote, names) for vote in self.decide(votes))
-        return " | ".join(f"{text} ({count})" for text, count in counts.most_common())
 
     def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return np.asarray(((decided != labels) & (labels >= 0)).any(axis=1))

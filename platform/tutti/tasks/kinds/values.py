@@ -81,10 +81,6 @@ class Values(Kind):
     def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
         return ", ".join(f"{name} {number_text(value, exact)}" for name, value in zip(names, decided, strict=True))
 
-    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
-        ranges = zip(names, votes.min(axis=0), votes.max(axis=0), strict=True)
-        return ", ".join(f"{name} {low:.4g} to {high:.4g}" for name, low, high in ranges)
-
     def wrong(self, decided: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return np.asarray(((decided != labels) & ~np.isnan(labels)).reshape(len(labels), -1).any(axis=1))
 
@@ -157,9 +153,6 @@ class Value(Values):
 
     def text(self, decided: Any, names: Sequence[str], *, exact: bool = False) -> str:
         return number_text(decided, exact)
-
-    def votes_text(self, votes: np.ndarray, names: Sequence[str]) -> str:
-        return f"{votes.min():.6g} to {votes.max():.6g}"
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
         return labels

@@ -1,4 +1,4 @@
-"""Keys that no trial uses, although each is valid by itself: one notice names them at the start of a study."""
+"""Notices on keys at a study's start: those that no trial uses, and those by which scores do not compare."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tutti.config.layouts import GLUE_NAMES
 from tutti.config.metric_facts import FACTS
 from tutti.config.possible import possible_values, stages_of
 from tutti.config.search_facts import SCHEDULERS
+from tutti.config.space import Categorical
 from tutti.config.stages import STAGES, without_task
 from tutti.config.study import Search, StudyConfig, TaskConfig
 from tutti.tasks.layouts.glue import Glue
@@ -187,3 +188,34 @@ def _idle_settings(study: StudyConfig) -> Iterator[tuple[str, str]]:
 def _name(full: str) -> str:
     """A key without its stage or task."""
     return without_task(full.split(".", 2)[-1] if full.startswith(f"{STAGES}.") else full)
+
+
+def incomparable_notices(study: StudyConfig) -> list[str]:
+    """One line about scores that are of the tokens of targets, where the search space varies these.
+
+    >>> incomparable_notices(study)  # doctest: +SKIP
+    ['notice: scores of answers do not compare across backbones of other tokens: set `metric: bits_per_character`']
+    """
+    of_tokens = {name: task for name, task in study.tasks.items() if _is_of_tokens(task)}
+    reasons = []
+    by_token = [name for name, task in of_tokens.items() if task.metric_name == "perplexity"]
+    if by_token and _varies(study, "backbone"):
+        why, remedy = "across backbones of other tokens", "set `metric: bits_per_character`, which does"
+        reasons.append(f"scores of {', '.join(by_token)} do not compare {why}: {remedy}")
+    if of_tokens and _varies(study, "target_max_len"):
+        why, remedy = "where target_max_len varies, which cuts the targets", "give it one value that holds them"
+        reasons.append(f"scores of {', '.join(of_tokens)} do not compare {why}: {remedy}")
+    return [f"notice: {'; '.join(reasons)}"] if reasons else []
+
+
+def _is_of_tokens(task: TaskConfig) -> bool:
+    name = task.metric_name
+    by_questions = any(each.decides for each in task.report_sets.values())
+    return name in FACTS and FACTS[name].needs == "likelihood" and not by_questions
+
+
+def _varies(study: StudyConfig, key: str) -> bool:
+    distribution = study.search_space.root.get(key)
+    if isinstance(distribution, Categorical):
+        return len(distribution.choices) > 1
+    return distribution is not None

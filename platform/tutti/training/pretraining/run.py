@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from tutti.modeling.checkpoint import tensor_faults
 from tutti.modeling.layers import token_types, tokens
 from tutti.modeling.model import no_progress_bars
 from tutti.modeling.positions import positions
+from tutti.records import TrialState
 from tutti.tracking.protocol import Tracker
 from tutti.training.machine.precision import fastest
 from tutti.training.machine.ranks import from_rank_zero, rank, world_size
@@ -41,7 +44,6 @@ from tutti.training.pretraining.loop import Loop, Progress
 from tutti.training.pretraining.masked import Masked
 from tutti.training.pretraining.objective import Objective
 from tutti.training.pretraining.states import States
-from tutti.training.pretraining.tracked import tracked
 
 _SETTINGS = "settings.json"
 # Settings without effect on the weights.
@@ -285,3 +287,37 @@ def _begin(folder: Path, identity: Mapping[str, Any], *, precision: str, kept: P
             pass
     remedy = f"call the command as it was, or remove {folder}"
     raise StudyError(Fault(str(folder), "be begun with the same texts, backbone and settings", "others", remedy))
+
+
+class RunLog:
+    """Logs progress as metrics by step; does nothing without a tracker."""
+
+    def __init__(self, tracker: Tracker | None) -> None:
+        self._tracker = tracker
+
+    def __call__(self, progress: Progress) -> None:
+        if self._tracker:
+            self._tracker.log_metrics("", progress.measures, step=progress.step, at=time.time())
+
+    def end(self, measures: Mapping[str, float]) -> None:
+        """Ends the run as a finished one."""
+        if self._tracker:
+            final = {f"final_{name}": value for name, value in measures.items()}
+            self._tracker.end_study(state=TrialState.FINISHED, metrics=final)
+
+
+@contextmanager
+def tracked(tracker: Tracker | None, parameters: Mapping[str, Any]) -> Iterator[RunLog]:
+    """Begins the run, or goes on with it, and says how it ended; the tracker is closed after it."""
+    if tracker is None:
+        yield RunLog(None)
+        return
+    try:
+        tracker.start_study(parameters=parameters, tags={"tutti.kind": "pretraining"}, files=[])
+        yield RunLog(tracker)
+    except BaseException as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        tracker.end_study(state=TrialState.INTERRUPTED if interrupted else TrialState.FAILED, metrics={})
+        raise
+    finally:
+        tracker.close()
