@@ -96,7 +96,7 @@ def main() -> None:
     parser = shared.arguments(__doc__, quick="few rows, two epochs, one repetition")
     options = parser.parse_args()
     shared.quiet()
-    rows, epochs, repeats = (400, 2, 1) if options.quick else (8000, 3, 3)
+    rows, epochs, repeats = (400, 2, 1) if options.quick else (6000, 2, 2)
     seconds: dict[str, list[float]] = {"disk": [], "objects": []}
     shares: list[float] = []
     with tempfile.TemporaryDirectory() as temporary, server() as address:
