@@ -112,7 +112,7 @@ def test_a_trial_s_run_has_parameters_metrics_state_place_and_pictures(finished)
     for record in finished.study.records():
         run = runs[record.key]
         assert run.info.status == "FINISHED"
-        assert float(run.data.params["learning_rate"]) == pytest.approx(record.parameters["learning_rate"])
+        assert float(run.data.params["learning_rate"]) == readable(record.parameters["learning_rate"])
         tags = run.data.tags
         assert tags["tutti.state"] == "finished"
         assert tags["tutti.host"]
@@ -125,7 +125,9 @@ def test_a_trial_s_run_has_parameters_metrics_state_place_and_pictures(finished)
             points = client.get_metric_history(run.info.run_id, f"{task}/macro_f1")
             assert sorted(point.step for point in points) == [1, 2]
         scores = client.get_metric_history(run.info.run_id, "validation_score")
-        assert {point.step: point.value for point in scores} == pytest.approx(record.scores_by_epoch)
+        assert {point.step: point.value for point in scores} == {
+            epoch: readable(score) for epoch, score in record.scores_by_epoch.items()
+        }
         steps = sorted(point.step for point in client.get_metric_history(run.info.run_id, "train/loss"))
         assert steps == [*range(2, 25, 2)]  # 2 tasks of 90 rows by 16 are 12 steps an epoch
         pictures = client.list_artifacts(run.info.run_id, "pictures/confusion_matrix")
