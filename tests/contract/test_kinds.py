@@ -475,6 +475,19 @@ def test_pseudo_labels_of_texts_are_those_on_which_members_agree_best(study_of):
     np.testing.assert_array_equal(back.labels, plain_vote(study.task, votes))
 
 
+def test_trials_that_are_ranked_by_perplexity_have_the_vote_s_metric_on_its_card(study_of, monkeypatch):
+    study = study_of("text")
+    known = study.bank.records()
+    by_rouge = {record.key: record.task_scores["t"] for record in known}
+    ranked = [replace(record, score=-360 - record.number, task_scores={"t": -360 - record.number}) for record in known]
+    monkeypatch.setattr(study.bank, "records", lambda: ranked)
+    task = replace(study.task, metric="perplexity", report=("rouge_l",))
+    poll, formats = replace(poll_of(study, OF_TEXTS), tasks=[task]), formats_of(study.config, study.prepared, OF_TEXTS)
+    card = vote_of(poll, test_ids={}, submission=formats).card
+    assert card.tasks[0].metric == "rouge_l"
+    assert {single.key: single.task_scores["t"] for single in card.singles} == pytest.approx(by_rouge)
+
+
 def pseudo(study: Study, labelling: PseudoLabels):
     rows = pools(study.prepared, task_specs(study.config.tasks))
     return label(poll_of(study, Recipe(members={"top": 3})), pools=rows, labelling=labelling).write(

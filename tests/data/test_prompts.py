@@ -14,7 +14,7 @@ from word_backbone import save_decoder
 
 from tutti.data.encode import EncodedPart, load_parts, load_tokenizer
 from tutti.data.prepare import prepare
-from tutti.data.prompts import check_answers, encoded_prompts, prompt_key
+from tutti.data.prompts import check_answers, encoded_prompts, prompt_key, question_limit, reach
 from tutti.errors import BackboneError
 from tutti.records import TextLimit
 from tutti.tasks.build import TaskSpec
@@ -35,9 +35,10 @@ def decoder(tmp_path: Path) -> str:
 def encoded(decoder: str, tmp_path: Path) -> Callable[..., dict[str, EncodedPart]]:
     """Makes the parts of a task whose prompt n has n words, and whose target n + 1."""
 
-    def make(*, extra: bool = False, **limit: Any) -> dict[str, EncodedPart]:
+    def make(*, questions: bool = False, **limit: Any) -> dict[str, EncodedPart]:
         rows = [{"input": " ".join(["w5"] * n), "output": " ".join(["w7"] * (n + 1))} for n in range(1, 13)]
-        for name, written in (("train", rows), ("test", rows)):
+        letters = [{"input": f"{'w5 ' * 90}w6", "output": f"w{7 + n % 2}"} for n in range(4)]
+        for name, written in (("train", rows), ("test", rows), ("mmlu", letters)):
             (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in written))
         layout = Instructions()
         spec = TaskSpec(
@@ -49,7 +50,8 @@ def encoded(decoder: str, tmp_path: Path) -> Callable[..., dict[str, EncodedPart
             kind_name="text",
             metric="perplexity",
             submission="csv",
-            generation=Generation(),
+            generation=Generation(report_sets={"mmlu": "end"} if questions else {}),
+            report_sets={"mmlu": (str(tmp_path / "mmlu.jsonl"), layout)} if questions else {},
         )
         prepared = prepare([spec], validation=0.25, seed=0, folder=tmp_path / "data")
         return load_parts(
@@ -88,6 +90,24 @@ def test_a_prompt_and_a_target_are_cut_at_a_length_of_each(encoded: Callable[...
         assert row == [*prompt, *target]
     again = encoded(max_length=4, target_max_len=2)["train"]  # not what the cache has of other lengths
     assert again.lengths.tolist() == (train.lengths - 1).tolist()
+
+
+def test_questions_beside_a_task_are_read_to_their_end_whatever_its_prompts_are_cut_at(
+    encoded: Callable[..., dict[str, EncodedPart]],
+) -> None:
+    parts = encoded(questions=True, max_length=4)
+    assert [row[-3] for row in parts["report-mmlu"].encoded["input_ids"][:]] == [FIRST + 6] * 4
+    limit = question_limit(TextLimit(4096))
+    assert (limit.max_length, limit.truncation) == (4096, "tail")
+
+
+def test_prompts_and_targets_that_reach_their_lengths_are_counted_apart(
+    encoded: Callable[..., dict[str, EncodedPart]],
+) -> None:
+    train = encoded(max_length=4, target_max_len=8)["train"]
+    reached = reach(train, TextLimit(4, target_max_len=8))
+    assert reached["max_length"].tolist() == [n + 1 >= 4 for n in words(train)]
+    assert reached["target_max_len"].tolist() == [n + 2 >= 8 for n in words(train)]
 
 
 def test_the_tokens_of_training_prompts_are_learnt_too_where_one_asks(

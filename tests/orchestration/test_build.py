@@ -88,7 +88,7 @@ def test_texts_are_encoded_at_every_length_that_is_known(tmp_path, monkeypatch, 
     told = encode_study(own, StudyFolder(tmp_path), SimpleNamespace(tasks=()), takes_any)  # type: ignore[arg-type]
     assert encoded == lengths
     share = {16: 0.75, 32: 0.5, 64: 0.25}[lengths[-1]]
-    assert told == ([TextLimit(lengths[-1])], {"mood": share} if entry["type"] == "categorical" else {})
+    assert told == ([TextLimit(lengths[-1])], {("mood", "max_length"): share} if entry["type"] == "categorical" else {})
 
 
 def test_texts_are_encoded_in_every_way_that_a_trial_may_read_long_ones(tmp_path, monkeypatch):
@@ -111,7 +111,7 @@ def test_texts_are_encoded_in_every_way_that_a_trial_may_read_long_ones(tmp_path
     told = encode_study(own, StudyFolder(tmp_path), SimpleNamespace(tasks=()), takes_any)  # type: ignore[arg-type]
     windows = [TextLimit(16, "windows", stride) for stride in (2, 3, 4)]  # the default is a quarter of the length
     assert encoded == [TextLimit(16, "head_tail"), TextLimit(16), *windows]
-    assert told == (encoded, {"mood": 2 / 3})
+    assert told == (encoded, {("mood", "max_length"): 2 / 3})
 
 
 SPECIAL = {f"{name}_token_id": 0 for name in ("pad", "cls", "sep", "bos", "eos")}

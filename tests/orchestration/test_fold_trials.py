@@ -8,6 +8,7 @@ import pytest
 
 from tutti.bank.bank import Bank
 from tutti.records import TrialState
+from tutti.tracking.protocol import readable
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 GOOD, HOPELESS = 5e-3, 1e-12
@@ -48,7 +49,7 @@ def test_a_study_with_folds_from_its_file_to_its_ensemble(make_study, tutti, see
         assert runs[key].info.run_name == key
         assert "train_loss" in runs[key].data.metrics
         assert "score" not in runs[key].data.metrics
-    assert runs["t0000"].data.metrics["score"] == pytest.approx(good.score)
+    assert runs["t0000"].data.metrics["score"] == readable(good.score)
     assert runs["t0000"].data.metrics["folds"] == FOLDS
     assert runs["t0000"].data.tags["tutti.checkpoint"] == record.path == str(study.folder.trial("t0000").path)
 

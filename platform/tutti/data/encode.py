@@ -16,7 +16,14 @@ import pyarrow.compute as pc
 from tutti.data.encoding_key import state_of, table_key
 from tutti.data.flat_rows import ListColumns
 from tutti.data.prepared import REPORTED, Prepared, read_columns
-from tutti.data.prompts import SCHEMA, check_answers, encoded_prompts, prompt_key, with_target_places
+from tutti.data.prompts import (
+    SCHEMA,
+    check_answers,
+    encoded_prompts,
+    prompt_key,
+    question_limit,
+    with_target_places,
+)
 from tutti.data.special_tokens import padding_token
 from tutti.data.tokenized import column_names, tokenized
 from tutti.errors import BackboneError, Fault, StorageError, first_line
@@ -134,7 +141,9 @@ def _load(
 ) -> EncodedPart:
     info = prepared.parts[task][part]
     own = next(each for each in prepared.tasks if each.name == task)
-    generation, limit = own.generation, own.limit(limit)
+    generation, limit, reported = own.generation, own.limit(limit), part.startswith(REPORTED)
+    if generation is not None and reported:
+        limit = question_limit(limit)
     folder = cache / table_key(info.texts_sha256, tokenizer, limit, state)
     chat = None if generation is None else generation.chat
     if generation is not None:
@@ -142,7 +151,6 @@ def _load(
     encoded = _encode(info.path, folder, tokenizer, limit, chat=chat)
     swaps = own.swaps(limit) and part != "train"
     optional = {"label": info.labelled, "weight": part == "train", "probabilities": info.soft}
-    reported = part.startswith(REPORTED)
     names = ["id", *(name for name, present in optional.items() if present), *["group"] * reported]
     table = read_columns(info.path, names)
     if len(encoded) != table.num_rows:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tutti.data.encode import EncodedPart
 
 SOURCE = "source"  # the number of a row's tokens that are its prompt's
+QUESTION_TOKENS = 2048  # of a question that is answered by the likeliest token: the QLoRA script's mmlu_source_max_len
 SCHEMA = pa.schema([("input_ids", pa.list_(pa.int32())), (SOURCE, pa.int32()), ("length", pa.int32())])
 
 
@@ -26,7 +27,8 @@ def encoded_prompts(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of so many rows: the tokens of each prompt, and those of its target if the table has a column ``label``.
 
-    A prompt keeps its first ``max_length`` tokens, a target with its end the first ``target_max_len``.
+    A prompt keeps its first ``max_length`` tokens, or with ``truncation: tail`` its last ones; a target with its end
+    the first ``target_max_len``.
 
     Args:
         texts: columns text and, where there are targets, label.
@@ -39,13 +41,30 @@ def encoded_prompts(
     for start in range(0, texts.num_rows, rows):
         part = texts.slice(start, rows)
         prompts = _chat_ids(part, tokenizer) if chat else _ids(part["text"].to_pylist(), tokenizer, begin)
-        sources = [(ids or [end])[: limit.max_length] for ids in prompts]
+        kept = slice(-limit.max_length, None) if limit.truncation == "tail" else slice(limit.max_length)
+        sources = [(ids or [end])[kept] for ids in prompts]
         targets: list[list[int]] = [[] for _ in sources]
         if "label" in part.column_names:
             targets = [[*ids, end][: limit.target_max_len] for ids in _ids(part["label"].to_pylist(), tokenizer, [])]
         whole = [source + target for source, target in zip(sources, targets, strict=True)]
         columns = [pa.array(whole, pa.list_(pa.int32())), pa.array(list(map(len, sources)), pa.int32())]
         yield pa.record_batch([*columns, pa.array(list(map(len, whole)), pa.int32())], schema=SCHEMA)
+
+
+def question_limit(limit: TextLimit) -> TextLimit:
+    """The limit of questions beside a task. They keep their end, the word after which the answer comes, and few-shot
+    ones are far longer than the prompts of the task.
+    """
+    return replace(limit, max_length=max(limit.max_length, QUESTION_TOKENS), truncation="tail")
+
+
+def reach(part: EncodedPart, limit: TextLimit) -> dict[str, np.ndarray]:
+    """Which rows of prompts reach ``max_length``, and of targets ``target_max_len``: ``(rows,)`` booleans by key."""
+    sources = np.array(part.encoded.data.column(SOURCE))
+    return {
+        "max_length": sources >= limit.max_length,
+        "target_max_len": part.lengths - sources >= limit.target_max_len,
+    }
 
 
 def prompt_key(tokenizer: Any, limit: TextLimit, *, chat: bool) -> str:

@@ -82,12 +82,13 @@ def prepare_study(opened: StudyBase, *, resume: bool) -> Prepared:
         limits, shares = encode_study(alone, folder, prepared, abilities[backbone])
         becomes = " or ".join(dict.fromkeys(_LONGER[limit.truncation] for limit in limits))
         of = f" of {Path(backbone).name}" if len(abilities) > 1 else ""
-        for name, share in shares.items():
+        for (name, key), share in shares.items():
             if share >= _MENTIONED_SHARE:
-                reached = f"{share:.0%} of the rows reach max_length, {limits[-1].max_length} tokens{of}"
+                reached = f"{share:.0%} of the rows reach {key}, {getattr(limits[-1], key)} tokens{of}"
                 own = next(task.kind for task in prepared.tasks if task.name == name)
                 cut = "have their contexts cut" if own.exchangeable else becomes
                 cut = _LONGER["windows"] if own.sequential else cut
+                cut = cut if key == "max_length" else "are cut, and their end is not learnt"
                 console.print(f"  {name}: {reached}; longer ones {cut}", markup=False)
     write_whole(folder.study_file, dump_study(stores.without_passwords(study)))
     return prepared

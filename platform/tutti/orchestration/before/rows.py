@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +11,9 @@ from tutti.config.folder import StudyFolder
 from tutti.config.possible import possible_limits, possible_values, varies_as_range
 from tutti.config.study import StudyConfig
 from tutti.data.prepare import prepare
-from tutti.data.prepared import Prepared
-from tutti.errors import ConfigError, Fault
+from tutti.data.prepared import REPORTED, Prepared
+from tutti.data.prompts import reach
+from tutti.errors import ConfigError, Fault, TrialError
 from tutti.orchestration.before.abilities import Abilities
 from tutti.records import TextLimit
 from tutti.tasks.build import sample_ids_of, task_specs
@@ -47,14 +49,15 @@ def prepare_rows(study: StudyConfig, folder: StudyFolder) -> Prepared:
 
 def encode_study(
     study: StudyConfig, folder: StudyFolder, prepared: Prepared, abilities: Abilities
-) -> tuple[list[TextLimit], dict[str, float]]:
+) -> tuple[list[TextLimit], dict[tuple[str, str], float]]:
     """Encodes every part of every task once, before any trial starts, for every limit of lengths known in advance.
 
     Of a range that is the highest one, since its rows have the tokens of all shorter ones.
 
     Returns:
-        The limits of trials with the greatest length, and by task the share of rows that reach it: nearly all of them
-        are longer. Without shares where the search space has a range of lengths.
+        The limits of trials with the greatest length, and by task and key, ``max_length`` or ``target_max_len``, the
+        share of rows that reach it: nearly all of them are longer. Without shares where the search space has a range of
+        lengths.
 
     Raises:
         BackboneError: if the backbone has no tokenizer that loads, or no embedding of something that it gives.
@@ -63,6 +66,7 @@ def encode_study(
     from tutti.data.encode import load_parts
     from tutti.data.known_tokens import check_known
 
+    _check_words(study, prepared)
     limits = sorted(possible_limits(study), key=lambda limit: (limit.max_length, limit.truncation, limit.stride))
     for limit in limits:
         tasks = load_parts(prepared, tokenizer=study.backbone, limit=limit, cache=folder.encoded)
@@ -74,14 +78,41 @@ def encode_study(
             where = f"{name} of the task {task}"
             check_known(part, where=where, backbone=study.backbone, tokens=abilities.tokens, token_types=types)
             _check_packs(study, part, where=where)
+            _check_questions(part, name, where=where, abilities=abilities)
     longest = [limit for limit in limits if limit.max_length == limits[-1].max_length]
     if varies_as_range(study, "max_length"):  # trials encode the lengths that they draw
         return longest, {}
-    reached = {
-        task: np.concatenate([part.widths for part in parts.values()]) >= longest[-1].max_length
-        for task, parts in tasks.items()
-    }
-    return longest, {task: float(rows.mean()) for task, rows in reached.items()}
+    written = {task.name for task in prepared.tasks if task.kind.generative}
+    reached: dict[tuple[str, str], list[np.ndarray]] = {}
+    for task, parts in tasks.items():
+        for name, part in parts.items():
+            if task in written and name.startswith(REPORTED):  # questions, which have a limit of their own
+                continue
+            widths = {"max_length": part.widths >= longest[-1].max_length}
+            for key, rows in (reach(part, longest[-1]) if task in written else widths).items():
+                reached.setdefault((task, key), []).append(rows)
+    return longest, {where: float(np.concatenate(rows).mean()) for where, rows in reached.items()}
+
+
+def _check_words(study: StudyConfig, prepared: Prepared) -> None:
+    """Refuses words of a verbalizer that name no task's classes, which are known once its rows are read."""
+    from tutti.modeling.verbalizer import verbalized
+
+    words = study.training.get("words") or {}
+    if words and any(head == "verbalizer" for _, head in possible_values(study, "head")):
+        try:
+            verbalized(prepared.tasks, words)
+        except TrialError as error:
+            raise ConfigError(*(replace(fault, what="training.words") for fault in error.faults)) from error
+
+
+def _check_questions(part: EncodedPart, name: str, *, where: str, abilities: Abilities) -> None:
+    """Refuses questions beside a task of texts that the backbone has no positions for."""
+    if name.startswith(REPORTED) and part.targets is not None and abilities.positions is not None:
+        longest = int(part.lengths.max(initial=0))
+        if longest > abilities.positions:
+            rule = f"have at most the {abilities.positions} tokens that the backbone has positions for"
+            raise ConfigError(Fault(f"each question of {where}", rule, f"{longest}", "leave the longest ones out"))
 
 
 def _check_packs(study: StudyConfig, part: EncodedPart, *, where: str) -> None:

@@ -197,10 +197,15 @@ def card_of(
 
 
 def _singles(election: Election, tasks: Sequence[Task]) -> tuple[Single, ...]:
-    """Every trial alone, best objective over these tasks first: its own study may have other tasks, or weigh them."""
+    """Every trial alone, best objective over these tasks first: its own study may have other tasks, or weigh them.
+
+    Where trials were scored otherwise than the vote is, as by perplexity, they have their scores in the vote's metric.
+    """
+    elected = {task.name: election.tasks[task.name] for task in tasks if task.scored_otherwise}
+    as_voted = {name: dict(zip(each.keys, each.ballot.scores.tolist(), strict=True)) for name, each in elected.items()}
     singles = []
     for record in election.checkpoints:
-        scores = dict(record.task_scores)
+        scores = {name: as_voted.get(name, {}).get(record.key, score) for name, score in record.task_scores.items()}
         objective = study_score(scores, tasks) if all(task.name in scores for task in tasks) else None
         singles.append(Single(record.key, record.number, objective, scores))
     return tuple(sorted(singles, key=lambda single: np.inf if single.objective is None else -single.objective))
