@@ -104,8 +104,9 @@ def test_questions_beside_a_task_are_read_to_their_end_whatever_its_prompts_are_
 def test_prompts_and_targets_that_reach_their_lengths_are_counted_apart(
     encoded: Callable[..., dict[str, EncodedPart]],
 ) -> None:
-    train = encoded(max_length=4, target_max_len=8)["train"]
-    reached = reach(train, TextLimit(4, target_max_len=8))
+    parts, limit = encoded(max_length=4, target_max_len=8), TextLimit(4, target_max_len=8)
+    train, reached = parts["train"], reach(parts["train"], limit)
+    assert reach(parts["test"], limit).keys() == {"max_length"}
     assert reached["max_length"].tolist() == [n + 1 >= 4 for n in words(train)]
     assert reached["target_max_len"].tolist() == [n + 2 >= 8 for n in words(train)]
 

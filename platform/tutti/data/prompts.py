@@ -59,12 +59,14 @@ def question_limit(limit: TextLimit) -> TextLimit:
 
 
 def reach(part: EncodedPart, limit: TextLimit) -> dict[str, np.ndarray]:
-    """Which rows of prompts reach ``max_length``, and of targets ``target_max_len``: ``(rows,)`` booleans by key."""
+    """Which prompts reach ``max_length``, and where a part has targets, which of them reach ``target_max_len``:
+    ``(rows,)`` booleans by key.
+    """
     sources = np.array(part.encoded.data.column(SOURCE))
-    return {
-        "max_length": sources >= limit.max_length,
-        "target_max_len": part.lengths - sources >= limit.target_max_len,
-    }
+    reached = {"max_length": sources >= limit.max_length}
+    if part.labels is not None:
+        reached["target_max_len"] = part.lengths - sources >= limit.target_max_len
+    return reached
 
 
 def prompt_key(tokenizer: Any, limit: TextLimit, *, chat: bool) -> str:
