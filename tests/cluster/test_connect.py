@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from threading import Thread
 
 import psutil
@@ -169,6 +170,12 @@ def test_workers_have_their_environment_from_a_ray_of_our_own_and_a_cluster_s_fr
     assert seen == expected
     assert name not in os.environ
     assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
+
+
+def test_compiled_products_are_limited_except_with_amx_where_compiling_them_anew_is_slow():
+    assert connect._compiled_products({"avx2", "avx512_bf16"})["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "96"
+    assert connect._compiled_products({"avx512_bf16", "amx_bf16", "amx_tile"}) == {}
+    assert connect._processor_flags() or not Path("/proc/cpuinfo").exists()
 
 
 @pytest.mark.parametrize(("address", "given"), [(None, 3), ("10.0.0.1:6379", None)])
