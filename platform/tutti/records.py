@@ -148,6 +148,8 @@ class TrialRecord:
         measured: objective values of a finished trial by name, with its score, in a study with other objectives than
             the score: see ``search.objectives``.
         speed: ``Usage.metrics`` of its training steps up to its last report, over all runs.
+        set_scores: by ``TASK/SET``, the score of each report set at the report with ``score``, or else at the last that
+            has any.
     """
 
     key: str
@@ -164,6 +166,7 @@ class TrialRecord:
     measured: Mapping[str, float] = field(default_factory=dict)
     exchanges: tuple[Mapping[str, Any], ...] = ()
     speed: Mapping[str, float] = field(default_factory=dict)
+    set_scores: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def best_parameters(self) -> Mapping[str, Scalar]:
@@ -194,6 +197,7 @@ class CheckpointRecord:
         parameters: number of weights trained in the last stage; None where that is unknown.
         usage: what its training steps took; None where that is unknown. Equal checkpoints may differ in it.
         source: of a guest, whose predictions are no trial's, where they come from; None for a trial.
+        writer: of a guest whose texts a trial has written, under ``settings`` of generation, the trial's key.
     """
 
     key: str
@@ -205,6 +209,8 @@ class CheckpointRecord:
     parameters: int | None = None
     usage: Usage | None = field(default=None, compare=False)
     source: str | None = None
+    writer: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tutti.data.encode import encode_rows, load_tokenizer
 from tutti.data.flat_rows import SHARD
 from tutti.orchestration.after.inference import Predictor
 from tutti.records import TextLimit
+from tutti.workflows.study import open_study
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 SHARDS = 60
@@ -142,6 +143,23 @@ def test_later_test_files_of_all_tasks_become_the_submission_that_the_ensemble_w
     card = json.loads((tmp_path / "later" / "card.json").read_text(encoding="utf8"))
     assert card["kind"] == "ensemble"
     assert card["tasks"][0]["rows"]["test"] == 23
+
+
+def test_later_test_files_are_predicted_without_guests_which_know_those_of_the_study_alone(
+    finished, tutti, tiny_data, tmp_path
+):
+    study = finished.copy(tmp_path)
+    opened = open_study(study.folder.path)
+    tables = {file.stem: file for file in opened.export_predictions("t0000", tmp_path / "given", task="mood")}
+    opened.import_predictions("lgbm", task="mood", **tables)
+    recipe = tmp_path / "all.yaml"
+    recipe.write_text("members: {top: 9, by: task}\n", encoding="utf8")
+    tutti("ensemble", study.folder.path, "--recipe", recipe, "--out", tmp_path / "own")
+    given = ["--inputs", f"mood={tiny_data / 'mood_test.tsv'}", "--submission", "competition", "--recipe", recipe]
+    assert "Guests (lgbm) have no weights" in tutti("predict", study.folder.path, *given, "--out", tmp_path / "later")
+    cards = [json.loads((tmp_path / place / "card.json").read_text(encoding="utf8")) for place in ("own", "later")]
+    voters = [{each["key"] for each in card["tasks"][0]["members"]} for card in cards]
+    assert voters[0] - voters[1] == {"lgbm"}
 
 
 def test_a_set_that_a_resumed_study_is_given_is_predicted_into_the_bank(finished, tutti, tiny_data, tmp_path):

@@ -162,6 +162,14 @@ def test_parameters_are_columns_where_there_is_room_and_one_line_below_a_trial_e
     assert "lr = learning_rate, batch = per_device_train_batch_size" in wide
 
 
+def test_report_sets_are_columns_beside_the_tasks_and_can_lead():
+    records = [dataclasses.replace(each, set_scores={"CoLA/mm": each.number / 10}) for each in trials(3)[:3]]
+    head, first, *_ = str(trials_table(records, tasks=["CoLA"], best=None, width=120)).splitlines()
+    assert head.split()[4:6] == ["CoLA", "CoLA/mm"]
+    assert first.split()[5] == "0.0000"
+    assert [record.number for record in ranked(records, "CoLA/mm", tasks=["CoLA"])] == [2, 1, 0]
+
+
 def test_the_first_few_trials_show_what_varies_among_all():
     task = {"layout": "competition", "train": "train.tsv"}
     study = StudyConfig.model_validate({"study": "s", "backbone": "b", "tasks": {"CoLA": task}})

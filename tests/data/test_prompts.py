@@ -97,8 +97,9 @@ def test_questions_beside_a_task_are_read_to_their_end_whatever_its_prompts_are_
 ) -> None:
     parts = encoded(questions=True, max_length=4)
     assert [row[-3] for row in parts["report-mmlu"].encoded["input_ids"][:]] == [FIRST + 6] * 4
-    limit = question_limit(TextLimit(4096))
+    limit = question_limit(TextLimit(4096), longest=int(1e30))
     assert (limit.max_length, limit.truncation) == (4096, "tail")
+    assert question_limit(TextLimit(128), longest=512).max_length == 504  # the answer has to fit in too
 
 
 def test_prompts_and_targets_that_reach_their_lengths_are_counted_apart(

@@ -36,6 +36,17 @@ def test_the_record_of_a_finished_trial_has_its_best_epoch(opened):
     assert list(record.parameters) == ["learning_rate", "dropout", "epochs", "pooling"]
 
 
+def test_the_record_has_the_scores_of_report_sets_at_its_best_epoch_or_else_the_last(opened):
+    store = opened()
+    for sets in ({2: 0.3}, {2: 0.3, 3: 0.4}, {1: 0.1, 3: 0.4}, {}):
+        key = store.ask().key
+        for epoch, score in ((1, 0.4), (2, 0.7), (3, 0.6)):
+            of_sets = {"a/mmlu": sets[epoch]} if epoch in sets else {}
+            store.report(key, epoch=epoch, score=score, task_scores={"a": score, **of_sets})
+    assert [record.task_scores for record in store.records()] == [{"a": 0.7}] * 4
+    assert [record.set_scores.get("a/mmlu") for record in store.records()] == [0.3, 0.3, 0.4, None]
+
+
 def test_the_record_of_one_trial_is_that_of_the_list_behind_older_ones_too(opened, run_trials, url):
     run_trials(opened(name="older"), 2)
     store = opened(older=[OlderStudy("older", url)])

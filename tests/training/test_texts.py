@@ -317,5 +317,6 @@ def test_questions_are_answered_at_the_end_even_where_patience_ends_it(
     options = {"early_stopping_patience": 2, "learning_rate": 0.0, "num_train_epochs": 5}
     result, reports = tune(tmp_path, tasks=(task,), parts=parts, **options)
     assert ["answers/quiz" in report.metrics for report in reports] == [False, False, True]
+    assert reports[-1].set_scores == {"answers/quiz": reports[-1].metrics["answers/quiz"]}
     assert {"answers/quiz/a", "answers/quiz/b"} <= reports[-1].metrics.keys()
     assert "report-quiz" not in result.predictions["answers"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from kind_studies import study_with_weights
@@ -35,6 +37,16 @@ def test_texts_under_each_combination_of_settings_vote_as_guests(study: Study) -
     )
     vote = study.ensemble("auto")
     assert vote.card.tasks[0].members
+
+
+def test_guests_that_a_trial_writes_predict_new_rows_under_their_own_settings(study: Study, tmp_path: Path) -> None:
+    study.generate({"max_new_tokens": [2], "num_beams": [2]}, trials=["t0001"])
+    recipe = tmp_path / "best.yaml"
+    recipe.write_text("members: {top: 9, by: task}\n", encoding="utf-8")
+    vote = study.ensemble(str(recipe))
+    assert "t0001-max_new_tokens-2-num_beams-2" in [member.key for member in vote.members["t"]]
+    rows = study.prepared.rows("t", "test")[["id", "text"]]
+    assert vote.predict(rows)["text"].tolist() == vote.submission("t").iloc[:, 1].tolist()
 
 
 def test_settings_that_cannot_be_tried_are_told(study: Study) -> None:

@@ -49,7 +49,7 @@ def test_ids_and_labels_are_optional_and_the_only_task_need_not_be_named(vote, r
 
 
 def test_a_frame_without_texts_or_an_unknown_task_is_an_error(vote, rows):
-    with pytest.raises(TaskFileError, match="text"):
+    with pytest.raises(TaskFileError, match=r"^the rows must have the column 'text'"):
         vote.predict(rows[["id"]])
     with pytest.raises(StudyError, match=r"be one of the tasks of moods: mood; got 'moods'"):
         vote.predict(rows, "moods")

@@ -143,7 +143,7 @@ def _load(
     own = next(each for each in prepared.tasks if each.name == task)
     generation, limit, reported = own.generation, own.limit(limit), part.startswith(REPORTED)
     if generation is not None and reported:
-        limit = question_limit(limit)
+        limit = question_limit(limit, longest=tokenizer.model_max_length)
     folder = cache / table_key(info.texts_sha256, tokenizer, limit, state)
     chat = None if generation is None else generation.chat
     if generation is not None:

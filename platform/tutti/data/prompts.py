@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SOURCE = "source"  # the number of a row's tokens that are its prompt's
 QUESTION_TOKENS = 2048  # of a question that is answered by the likeliest token: the QLoRA script's mmlu_source_max_len
+_ANSWER_TOKENS = 8  # of an answer to a question, which is a letter, and the end of the text
 SCHEMA = pa.schema([("input_ids", pa.list_(pa.int32())), (SOURCE, pa.int32()), ("length", pa.int32())])
 
 
@@ -51,11 +52,15 @@ def encoded_prompts(
         yield pa.record_batch([*columns, pa.array(list(map(len, whole)), pa.int32())], schema=SCHEMA)
 
 
-def question_limit(limit: TextLimit) -> TextLimit:
+def question_limit(limit: TextLimit, *, longest: int) -> TextLimit:
     """The limit of questions beside a task. They keep their end, the word after which the answer comes, and few-shot
     ones are far longer than the prompts of the task.
+
+    Args:
+        longest: the tokenizer's ``model_max_length``, which an answer has to fit in too.
     """
-    return replace(limit, max_length=max(limit.max_length, QUESTION_TOKENS), truncation="tail")
+    tokens = min(QUESTION_TOKENS, longest - _ANSWER_TOKENS)
+    return replace(limit, max_length=max(limit.max_length, tokens), truncation="tail")
 
 
 def reach(part: EncodedPart, limit: TextLimit) -> dict[str, np.ndarray]:

@@ -107,7 +107,7 @@ def proposal(trial: FrozenTrial, number: int) -> Proposal:
 
 
 def task_scores_of(epoch: int) -> str:
-    """Name of the attribute with the task scores of an epoch."""
+    """Name of the attribute with the scores of an epoch by ``TASK``, and of report sets by ``TASK/SET``."""
     return f"task_scores:{epoch}"
 
 
@@ -123,6 +123,12 @@ def scores_by_epoch(trial: FrozenTrial) -> dict[int, float]:
     """The reported scores of a trial by epoch, in ascending order."""
     attributes = {int(name[6:]): value for name, value in trial.user_attrs.items() if name.startswith("score:")}
     return dict(sorted((trial.intermediate_values or attributes).items()))
+
+
+def _scores_at(trial: FrozenTrial, epoch: int, *, of_sets: bool = False) -> dict[str, float]:
+    """The scores of an epoch by task, or those by report set."""
+    scores = trial.user_attrs.get(task_scores_of(epoch), {})
+    return {name: score for name, score in scores.items() if ("/" in name) == of_sets}
 
 
 def ending(trial: FrozenTrial) -> Mapping[str, Any]:
@@ -151,7 +157,9 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
     scores, values, end = scores_by_epoch(trial), measured(trial), ending(trial)
     best = values["score"] if values else max(scores.values(), default=None)
     best_epoch = next((epoch for epoch, score in scores.items() if score == best), None)
-    best_scores = {} if best_epoch is None else trial.user_attrs.get(task_scores_of(best_epoch), {})
+    best_scores = {} if best_epoch is None else _scores_at(trial, best_epoch)
+    # Some sets are evaluated at the end alone, which need not be the best epoch.
+    of_sets = (_scores_at(trial, epoch, of_sets=True) for epoch in (best_epoch or 0, *reversed(scores)))
     # The constraint is written before the state, and a driver may die in between: a running trial can have one.
     infeasible = trial.state is optuna.trial.TrialState.PRUNED and violates(trial)
     is_final = "task_scores" in end
@@ -163,7 +171,8 @@ def record(trial: FrozenTrial, number: int) -> TrialRecord:
         task_scores=end["task_scores"] if is_final else best_scores,
         parameters=dict(trial.params),
         scores_by_epoch=scores,
-        last_task_scores=trial.user_attrs.get(task_scores_of(max(scores, default=0)), {}),
+        set_scores=next(filter(None, of_sets), {}),
+        last_task_scores=_scores_at(trial, max(scores, default=0)),
         seconds=end.get("seconds"),
         ended=end.get("at"),
         reason=end.get("reason"),

@@ -129,6 +129,11 @@ class Task:
         of_texts = [name for name in self.report if FACTS[name].needs == "texts"]
         return replace(self, metric=of_texts[0] if of_texts else VOTED, own_metric=None)
 
+    def written_under(self, settings: Mapping[str, Any]) -> Task:
+        """A task of texts that are written under other settings of generation."""
+        assert self.generation is not None
+        return replace(self, generation=replace(self.generation, settings=settings))
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], folder: Path) -> Task:
         """The inverse of ``to_dict``, from JSON too, which has lists for tuples."""

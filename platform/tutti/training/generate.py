@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -244,7 +243,7 @@ def texts_under(
     tokenizer = load_tokenizer(str(checkpoint))
     precision = fastest(device, model_type=model.config.model_type, training=ruled_out(training))
     for settings in tried:
-        model.tasks[task.name] = replace(task, generation=replace(task.generation, settings=settings))
+        model.tasks[task.name] = task.written_under(settings)
         texts, scores = {}, {}
         for name, part in parts.items():
             if is_predicted(name):

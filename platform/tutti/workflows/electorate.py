@@ -108,9 +108,17 @@ def without_guests(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"members": recipe.members.model_copy(update={"guests": False})})
 
 
-def election_of_trials(studies: Mapping[str, StudyBase], recipe: Recipe, **given: Any) -> tuple[Poll, Election]:
+def election_of_trials(
+    studies: Mapping[str, StudyBase], recipe: Recipe, *, writers: bool = False, **given: Any
+) -> tuple[Poll, Election, Recipe]:
     """As ``election_of``, but guests have no part where they would vote: they have no weights, to predict with or to
     train again. One notice then tells what the vote scores without them.
+
+    Args:
+        writers: whether guests may vote whose texts a trial writes, under settings of their own.
+
+    Returns:
+        The poll, whom it elects, and the recipe, which has no guests where they have no part.
     """
     guests = set[str]()
     try:
@@ -119,11 +127,12 @@ def election_of_trials(studies: Mapping[str, StudyBase], recipe: Recipe, **given
         if not recipe.members.guests:
             raise
     else:
-        guests = {record.key for record in poll.bank.records() if record.source is not None}
+        every = [record for record in poll.bank.records() if record.source is not None]
+        guests = {record.key for record in every if not (writers and record.writer)}
         guests &= {each.key for one in election.tasks.values() for each in one.members if each.weight}
         if not guests:
-            return poll, election
-    poll, election = election_of(studies, without_guests(recipe), **given)
+            return poll, election, recipe
+    poll, election = election_of(studies, recipe := without_guests(recipe), **given)
     scores = ", ".join(f"{name} {each.together[1].estimate}" for name, each in election.tasks.items())
     listed = f"Guests ({', '.join(sorted(guests))})" if guests else "Guests"
     next(iter(studies.values())).console.print(
@@ -131,7 +140,7 @@ def election_of_trials(studies: Mapping[str, StudyBase], recipe: Recipe, **given
         "did not choose it.",
         markup=False,
     )
-    return poll, election
+    return poll, election, recipe
 
 
 def electorate_of(

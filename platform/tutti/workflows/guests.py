@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from tutti.errors import Fault, StudyError, TaskFileError, TrackingError
 from tutti.files import is_plain, sha256_of, storage_faults, write_whole
@@ -102,6 +103,8 @@ def put_guest(
     source: str,
     parameters: Mapping[str, str],
     log_probabilities: Mapping[str, np.ndarray] | None = None,
+    writer: str | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> CheckpointRecord:
     """Puts a guest's outputs by part into the bank, and a run of its name with its scores into MLflow.
 
@@ -109,6 +112,7 @@ def put_guest(
         source: in words, where the predictions come from.
         parameters: of its run.
         log_probabilities: by part, of outputs that are texts.
+        writer, settings: as of its record.
 
     Raises:
         StudyError: if the name is a trial's, or not plain.
@@ -149,7 +153,10 @@ def put_guest(
         number = known[name].number if name in known else max(numbers, default=_FIRST - 1) + 1
         objective = study_score(scores, [each for each in prepared.tasks if each.name in scores])
         described = "; ".join(f"{of_task}: {each}" for of_task, each in sources.items())
-        record = CheckpointRecord(name, number, 0, objective, scores, None, source=described)
+        written = {**settings}
+        record = CheckpointRecord(
+            name, number, 0, objective, scores, None, source=described, writer=writer, settings=written
+        )
         bank.put(record, predictions)
     _track(study, record, {f"{task.name}/{key}": value for key, value in parameters.items()})
     return record

@@ -6,7 +6,8 @@ import hashlib
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -255,7 +256,8 @@ def chosen_members(
     among: Mapping[str, Collection[str]] | None = None,
     refit: bool = False,
 ) -> Predictors:
-    """The checkpoints of the ensemble's members, except members whose vote has no weight; guests are left out.
+    """The checkpoints of the ensemble's members, except members whose vote has no weight. Guests are left out, but not
+    those whose texts a trial writes.
 
     Args:
         only: a study and the keys of its trials, which alone are taken if they are members, of whatever weight.
@@ -273,13 +275,14 @@ def chosen_members(
     from tutti.training.machine.precision import ruled_out
 
     first = next(iter(studies.values()))
-    chosen = election_of if only else election_of_trials
-    poll, election = chosen(studies, recipe, wanted={task.name}, only=among)
+    chosen = election_of if only else partial(election_of_trials, writers=not refit)
+    poll, election, *_ = chosen(studies, recipe, wanted={task.name}, only=among)
     rule, elected = poll.rule, election.tasks[task.name]
     groups: dict[int, list[int]] = {}
     checkpoints: list[Checkpoint] = []
     training: dict[str, Any] = {}
     voting = elected.ensemble.needed
+    records = {record.key: record for record in poll.bank.records()}
     if only:
         all_located = [located(member.key, studies) for member in elected.members]
         voting = [place for place, (owner, key) in enumerate(all_located) if owner == only[0] and key in only[1]]
@@ -292,13 +295,17 @@ def chosen_members(
             needed = f"clean the texts of {task.name} as {first.config.study} does, to predict new rows with it"
             raise StudyError(Fault(f"the study {study_name}", needed, "other steps", "leave one of the two out"))
         training |= ruled_out(study.config.training) if own else {}
+        voters = {key: records[elected.members[place].key] for key, place in own.items()}
         if refit:
             found = {key: refit_weights(study.folder, name, key) for key in own}
         else:
-            found = weights_of(study.folder, [*own], folds=study.config.split.folds, tasks=[task])
+            writers = {key: voters[key].writer or key for key in own}
+            keys = [*dict.fromkeys(writers.values())]
+            trained = weights_of(study.folder, keys, folds=study.config.split.folds, tasks=[task])
+            found = {key: trained[writer] for key, writer in writers.items()}
         for key, weights in found.items():
             groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(weights)))
-            checkpoints += [Checkpoint(path, read_metadata(path).limit) for path in weights]
+            checkpoints += [Checkpoint(path, read_metadata(path).limit, voters[key].settings) for path in weights]
     vote = TaskVote(task, groups, elected.ensemble, calibrated=rule.calibration == "temperature")
     # The ensemble depends on these alone, so they identify it in the manifest: further trials may finish meanwhile.
     votes = elected.ballot.votes[elected.ensemble.voters]
@@ -337,7 +344,10 @@ def _fingerprints(checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
     """Values that change with the checkpoints' weights: each metadata file contains the hashes of all other files."""
     from tutti.modeling.checkpoint import METADATA
 
-    return [{"sha256": sha256_of(each.folder / METADATA), "max_length": each.limit.max_length} for each in checkpoints]
+    return [
+        {"sha256": sha256_of(each.folder / METADATA), "max_length": each.limit.max_length, **each.settings}
+        for each in checkpoints
+    ]
 
 
 class FramePredictor:
@@ -362,7 +372,11 @@ class FramePredictor:
             except (ValueError, TypeError, ArrowException) as error:  # a column of several types
                 rule, remedy = "have columns of one type each", "convert the column to texts"
                 raise TaskFileError(Fault("the rows", rule, first_line(error), remedy)) from error
-            new_rows = read_input(self._study.config, self._task, file)
+            try:
+                new_rows = read_input(self._study.config, self._task, file)
+            except TaskFileError as error:  # which names a file that the caller does not know
+                faults = (replace(fault, what=fault.what.replace(str(file), "the rows")) for fault in error.faults)
+                raise TaskFileError(*faults) from None
             tables = []
             for _, shard in new_rows.shards(SHARD, skip=set()):
                 predicted = self._local.predict(shard)

@@ -12,7 +12,7 @@ import numpy as np
 from tutti.config.study import FormatName
 from tutti.errors import Fault, StudyError, SubmissionError, counted, nearest
 from tutti.workflows.base import StudyBase
-from tutti.workflows.electorate import chosen_recipe, poll_of, voting_studies
+from tutti.workflows.electorate import chosen_recipe, election_of_trials, poll_of, voting_studies
 from tutti.workflows.predict import Predictors, chosen_members, connected_slots
 from tutti.workflows.vote import Vote, formats_for, recipe_keys, tagging, templates_of
 
@@ -86,6 +86,7 @@ def predict_tests(
     formats.check(ids, prepared.tasks)
     studies = voting_studies(study, members=chosen.members, others=others)
     tasks = {each.task.name: each.task for each in sets}
+    _, _, chosen = election_of_trials(studies, chosen, wanted=tasks, writers=not refit)
     by_task = {task: chosen_members(studies, own, name, chosen, refit=refit) for task, own in tasks.items()}
     added: dict[tuple[str, str, str], Predictions] = {}
     with connected_slots(study, most=_jobs(sets, by_task)) as slots:

@@ -59,7 +59,7 @@ def refit(study: StudyBase, recipe: str | None = None, *, seeds: int = 1) -> Vot
     if chosen.members.studies:
         got, remedy = f"also {', '.join(chosen.members.studies)}", "take members.studies out of the recipe"
         raise StudyError(Fault(f"the recipe {name}", "let one study's trials vote, to train them again", got, remedy))
-    poll, election = election_of_trials({study.name: study}, chosen)
+    poll, election, _ = election_of_trials({study.name: study}, chosen)
     place = study.folder.refits / name
     mirror.pull(place)
     jobs = _jobs(study, election, seeds=seeds)

@@ -42,24 +42,28 @@ def records(study: StudyBase) -> list[TrialRecord]:
 
 
 def trials(study: StudyBase) -> DataFrame:
-    """``records`` and guests as a table, by key: state, score, ``score/TASK`` of each task, each parameter, seconds,
-    and as reason why a trial failed, or where a guest's predictions come from.
+    """``records`` and guests as a table, by key: state, score, ``score/TASK`` of each task and ``score/TASK/SET`` of
+    each report set, each parameter, seconds, and as reason why it failed, or where a guest's predictions come from.
 
     Example:
         >>> study.trials().sort_values("score", ascending=False).head()
     """
     from pandas import DataFrame, Index
 
+    found = records(study)
+    sets = dict.fromkeys(name for record in found for name in record.set_scores)
+    parameters = dict.fromkeys(name for record in found for name in record.parameters)  # some have keys of their own
     rows = {
         record.key: {
             "state": str(record.state),
             "score": record.score,
             **{f"score/{task}": record.task_scores.get(task) for task in study.config.tasks},
-            **record.parameters,
+            **{f"score/{name}": record.set_scores.get(name) for name in sets},
+            **{name: record.parameters.get(name) for name in parameters},
             "seconds": record.seconds,
             "reason": record.reason,
         }
-        for record in records(study)
+        for record in found
     }
     for guest in guests(study):
         scores = {f"score/{task}": guest.task_scores.get(task) for task in study.config.tasks}

@@ -33,7 +33,7 @@ def trials_table(
     details: bool = True,
     varied: Sequence[str] | None = None,
 ) -> Text:
-    """A table of trials: state, score, duration, scores by task, and the parameters that vary, under short names.
+    """A table of trials: state, score, duration, scores by task and report set, and the parameters that vary.
 
     What has no room in ``width`` columns stands below its trial. ``best`` is highlighted. Further ``objectives`` get
     columns after the score, except the seconds, which the duration shows. Trials whose keys are in ``front`` are
@@ -48,6 +48,7 @@ def trials_table(
     head = ["trial", "state", *["front"] * several, "score", *further, "time"]
     names = varied_parameters(records) if varied is None else varied
     shorter = short_names(names)
+    sets = sorted({name for record in records for name in record.set_scores})
     lines = [
         Line(
             [
@@ -60,6 +61,7 @@ def trials_table(
             ],
             [
                 [number(record.task_scores[task]) if task in record.task_scores else "" for task in tasks],
+                [number(record.set_scores[name]) if name in record.set_scores else "" for name in sets],
                 [short(record.parameters[name]) if name in record.parameters else "" for name in names],
             ],
             notes=[
@@ -70,7 +72,7 @@ def trials_table(
         )
         for record in records
     ]
-    groups = [Group(tasks), Group(shorter, roomy=True)]
+    groups = [Group(tasks), Group(sets), Group(shorter, roomy=True)]
     table = listing(head, lines, width=width, groups=groups, left=2, title=title, details=details)
     renamed = [f"{new} = {name}" for name, new in zip(names, shorter, strict=True) if name != new]
     for line in wrap(", ".join(renamed).split(" "), width=width) if details else ():
@@ -123,6 +125,7 @@ def ranked(
         **{name: _of("parameters", whole.get(name, name)) for name in (*parameters, *whole)},
         **{name: _of("measured", name) for record in records for name in record.measured},
         **{task: _of("task_scores", task) for task in tasks},
+        **{name: _of("set_scores", name) for record in records for name in record.set_scores},
         "score": lambda record: record.score,
         "trial": lambda record: record.number,
         "state": lambda record: str(record.state),
@@ -131,7 +134,7 @@ def ranked(
     if by not in fields:
         remedy = nearest(by, fields, otherwise="name one of them")
         raise StudyError(Fault("--sort", f"be one of {', '.join(fields)}", repr(by), remedy))
-    descending = by == "score" or by in tasks or by == "gain"
+    descending = by in {"score", "gain", *tasks, *(name for record in records for name in record.set_scores)}
     values = {record.key: fields[by](record) for record in records}
     known = [record for record in records if values[record.key] is not None]
     numbers = all(isinstance(values[record.key], int | float) for record in known)

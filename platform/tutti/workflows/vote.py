@@ -119,7 +119,8 @@ class Vote:
         """Predicts new rows with the members' weights, in this process.
 
         Args:
-            rows: with the columns that the task's file has, or text, and text_b for pairs; ids and labels are optional.
+            rows: with the columns that the task names, else those of its file or text, and text_b for pairs; ids and
+                labels are optional.
             task: which task, where the study has several.
 
         Returns:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,12 @@ class Checkpoint:
     Attributes:
         folder: visible to every node.
         limit: of the tokens of a row in training.
+        settings: of generation, in place of those of the checkpoint's own task; empty for these.
     """
 
     folder: Path
     limit: TextLimit
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Encodings:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,15 +73,22 @@ class Predictor:
         folders: folder of each checkpoint, by its number.
         threads: number of CPU threads.
         origins: of studies on object storage, as of ``copies.attach``.
+        settings: by number, those of its ``Checkpoint``.
     """
 
-    def __init__(self, folders: Mapping[int, Path], threads: int, origins: Iterable[tuple[Path, str]] = ()) -> None:
+    def __init__(
+        self,
+        folders: Mapping[int, Path],
+        threads: int,
+        origins: Iterable[tuple[Path, str]] = (),
+        settings: Mapping[int, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> None:
         import torch
 
         for origin in origins:
             attach(*origin)
         torch.set_num_threads(threads)
-        self._folders = dict(folders)
+        self._folders, self._settings = dict(folders), dict(settings)
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._models: dict[int, Any] = {}
         self._tokenizers: dict[int, Any] = {}
@@ -148,6 +156,8 @@ class Predictor:
 
         tokenizer = self._tokenizer(number) if self._model(number).tasks[task].kind.generative else None
         model, max_tokens = self._model(number), MAX_TOKENS[self._device.type]
+        if settings := self._settings.get(number):
+            model.tasks[task] = model.tasks[task].written_under(settings)
         while True:
             try:
                 with autocast(self._device, precision):
@@ -214,8 +224,9 @@ class LocalPredictor:
         import torch
 
         self._checkpoints, self._encodings = range(len(checkpoints)), Encodings(checkpoints, task)
-        folders = {number: checkpoints[number].folder for number in self._checkpoints}
-        self._predictor = Predictor(folders, torch.get_num_threads())
+        folders = {number: each.folder for number, each in enumerate(checkpoints)}
+        settings = {number: each.settings for number, each in enumerate(checkpoints)}
+        self._predictor = Predictor(folders, torch.get_num_threads(), settings=settings)
         self._precision, self._task = self._predictor.load(training), task.name
 
     def predict(self, shard: DataFrame) -> list[np.ndarray]:
@@ -272,11 +283,12 @@ def predict_shards(
     import ray
 
     ranges = spread(len(checkpoints), slots.workers)
+    folders, settings = [each.folder for each in checkpoints], [each.settings for each in checkpoints]
     origins = {origin for each in checkpoints if (origin := origin_of(each.folder))}
     actor = ray.remote(Predictor).options(num_cpus=slots.cpus, num_gpus=slots.gpus, max_restarts=3, max_task_retries=3)
     with worker_faults():
         workers = [
-            actor.remote({number: checkpoints[number].folder for number in numbers}, slots.cpus, origins)
+            actor.remote({n: folders[n] for n in numbers}, slots.cpus, origins, {n: settings[n] for n in numbers})
             for numbers in ranges
         ]
         fastest = set(ray.get([worker.load.remote(training) for worker in workers]))

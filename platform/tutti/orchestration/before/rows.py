@@ -107,7 +107,7 @@ def _check_words(study: StudyConfig, prepared: Prepared) -> None:
 
 
 def _check_questions(part: EncodedPart, name: str, *, where: str, abilities: Abilities) -> None:
-    """Refuses questions beside a task of texts that the backbone has no positions for."""
+    """Refuses questions beside a task of texts that the backbone has no positions for, as a tokenizer may not know."""
     if name.startswith(REPORTED) and part.targets is not None and abilities.positions is not None:
         longest = int(part.lengths.max(initial=0))
         if longest > abilities.positions:

@@ -43,6 +43,7 @@ class Evaluation(TypedDict, total=False):
     epoch: int
     score: float
     task_scores: Mapping[str, float]
+    set_scores: Mapping[str, float]
     metrics: Mapping[str, float]
     steps: Sequence[tuple[int, Mapping[str, float]]]
     precision: str | None

@@ -146,7 +146,9 @@ class Recorder:
             best = report["score"] if self.folds else report.get("best_score", report["score"])
             self._track_epoch(key, report, at=at, so_far={SCORE: best} if fits else {})
         try:
-            self.store.report(key, epoch=epoch, score=report["score"], task_scores=report["task_scores"])
+            of_sets = {name: score for name, score in report.get("set_scores", {}).items() if math.isfinite(score)}
+            scores = {**report["task_scores"], **of_sets}
+            self.store.report(key, epoch=epoch, score=report["score"], task_scores=scores)
         except ValueError as error:  # the score is not finite
             progress.failure = str(error)
 

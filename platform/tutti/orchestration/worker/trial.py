@@ -169,6 +169,7 @@ def _evaluation(report: EpochReport) -> Evaluation:
         "epoch": report.epoch,
         "score": report.score,
         "task_scores": dict(report.task_scores),
+        "set_scores": dict(report.set_scores),
         "metrics": dict(report.metrics),
         "steps": [(step, dict(values)) for step, values in report.steps],
         "precision": report.precision,

@@ -255,7 +255,7 @@ def written_texts(bank: Checkpoints, task: Task, part: str, elected: Elected, pr
     for row, (name, prompt) in enumerate(zip(voted.ids.tolist(), prompts, strict=True)):
         own = scores[same[:, row], row]
         score = None if not len(own) or np.isnan(own).any() else round(float(own.mean()), 4)
-        item = {"id": name, "input": prompt, "prediction": voted.combined[row], "log_probability": score}
+        item = {"id": name, "input": prompt, "prediction": voted.combined[row].strip(), "log_probability": score}
         item["agreement"] = round(float(same[:, row].mean()), 4)
         lines.append(json.dumps(item, ensure_ascii=False) + "\n")
     return "".join(lines).encode()

@@ -225,6 +225,7 @@ def _page(
         study=study,
         created=created,
         tasks=tasks,
+        sets=sorted({name for trial in trials for name in trial.set_scores}),
         trials=sorted(trials, key=lambda trial: -np.inf if trial.score is None else trial.score, reverse=True),
         states=_states(trials),
         state_names=[(str(state), False) for state in TrialState if any(trial.state is state for trial in trials)],

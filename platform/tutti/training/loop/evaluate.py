@@ -70,6 +70,7 @@ class Evaluation:
 
     Attributes:
         scores: by task, its score; higher is better.
+        set_scores: by ``TASK/SET``, that of each report set that was evaluated.
         metrics: by ``TASK/METRIC`` what is logged.
         outputs: by task the outputs for its validation rows; none of texts that were not written.
         log_probabilities: by task of texts, those of the outputs.
@@ -78,6 +79,7 @@ class Evaluation:
     """
 
     scores: dict[str, float] = field(default_factory=dict)
+    set_scores: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     log_probabilities: dict[str, np.ndarray] = field(default_factory=dict)
@@ -115,7 +117,8 @@ def evaluate(tasks: Sequence[Task], parts: Parts, reader: Reader, *, last: bool)
             found.scores[task.name], metrics = measure(task, part, outputs)
             for name, further in parts[task.name].items():
                 if name.startswith(REPORTED):  # a set that is logged beside the one that decides
-                    of, (_, own) = name.removeprefix(REPORTED), measure(task, further, reader.predict(task, further))
+                    of = name.removeprefix(REPORTED)
+                    found.set_scores[f"{task.name}/{of}"], own = measure(task, further, reader.predict(task, further))
                     metrics |= {key.replace("/", f"/{of}/", 1): value for key, value in own.items()}
         else:
             likely = found.measured[task.name] = reader.likelihoods(task, part)
@@ -130,7 +133,7 @@ def evaluate(tasks: Sequence[Task], parts: Parts, reader: Reader, *, last: bool)
                     continue
                 questions = parts[task.name][REPORTED + name]
                 accuracy, by_group = measure_answers(questions, reader.answers(task, questions))
-                metrics[f"{task.name}/{name}"] = accuracy
+                metrics[f"{task.name}/{name}"] = found.set_scores[f"{task.name}/{name}"] = accuracy
                 metrics |= {f"{task.name}/{name}/{group}": value for group, value in by_group.items()}
                 if name == task.generation.decided_by:
                     found.scores[task.name] = accuracy

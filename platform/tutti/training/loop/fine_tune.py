@@ -273,7 +273,7 @@ class _Run:
             trainer.average.after_epoch(remaining=0 if trainer.done else remaining)
         averaged = nullcontext() if trainer.average is None else trainer.average.applied()
         with evaluation_weights(trainer.optimizer), averaged:
-            score, task_scores = self._evaluate(trainer, epoch, metrics)
+            score, found = self._evaluate(trainer, epoch, metrics)
         follow(trainer.lr_scheduler, metrics.get("validation_loss", score))
         if self.waited >= (trainer.options.early_stopping_patience or math.inf) or self.is_over:
             trainer.stop()
@@ -282,7 +282,8 @@ class _Run:
         return EpochReport(
             epoch=epoch,
             score=score,
-            task_scores=task_scores,
+            task_scores=found.scores,
+            set_scores=found.set_scores,
             metrics=metrics,
             steps=steps,
             whole=trainer.done or trainer.evaluations >= trainer.evals_per_epoch,
@@ -292,19 +293,16 @@ class _Run:
             usage=self.usage,
         )
 
-    def _evaluate(
-        self, trainer: MultiTaskTrainer, epoch: int, metrics: dict[str, float]
-    ) -> tuple[float, dict[str, float]]:
-        """The study's score and the tasks'. Adds to ``metrics``; saves the checkpoint if it is the best so far."""
+    def _evaluate(self, trainer: MultiTaskTrainer, epoch: int, metrics: dict[str, float]) -> tuple[float, Evaluation]:
+        """The study's score, and what was evaluated. Adds to ``metrics``; saves the checkpoint if it is the best."""
         reader = Reader(trainer.args, trainer.model, self.tokenizer)
         may_stop = self.waited + 1 >= (trainer.options.early_stopping_patience or math.inf)
         found = evaluate(self.tasks, self.parts, reader, last=trainer.done or may_stop)
         if (name := found.not_finite) is not None:  # the last step's loss was finite, but its gradient was not
             step = trainer.state.global_step
             raise diverged(f"what the model predicts of the task {name} after step {step}", trainer.parameters)
-        task_scores = found.scores
         metrics |= found.metrics
-        score = rank_by = study_score(task_scores, self.tasks)
+        score = rank_by = study_score(found.scores, self.tasks)
         if trainer.options.best_by == "loss":
             parts = {task.name: self.parts[task.name]["validation"] for task in self.tasks}
             scales = {task.name: trainer.model.head(task.name).scale.cpu().numpy() for task in self.tasks}
@@ -329,12 +327,12 @@ class _Run:
                     number=self.number,
                     epoch=epoch,
                     score=score,
-                    task_scores=task_scores,
+                    task_scores=found.scores,
                     limit=self.limit,
                     decisions=found.decisions(self.tasks, self.parts),
                 )
             )
-        return score, task_scores
+        return score, found
 
     def predict_with_best(self, keys: Mapping[str, Any]) -> FineTuned:
         """Loads the best checkpoint and predicts every part of every task except its training rows."""

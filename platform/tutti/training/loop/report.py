@@ -21,6 +21,7 @@ class EpochReport:
         epoch: number of the evaluation, from 1, over all stages; an epoch has ``evals_per_epoch`` evaluations.
         score: the study's: the mean of ``task_scores``, weighted as the tasks are.
         task_scores: per task, its own metric on the validation rows.
+        set_scores: by ``TASK/SET``, the same on each report set that was evaluated.
         metrics: ``train_loss`` (mean minimised loss of the epoch's steps so far) and per task ``TASK/train_loss``
             (mean over its training rows, before loss balancing), ``TASK/loss``, ``TASK/macro_f1``, ``TASK/accuracy``
             and ``TASK/METRIC`` for the task's own metric, on its validation rows. For a regression the loss is the
@@ -45,6 +46,7 @@ class EpochReport:
     done: bool
     precision: str
     ends_stage: bool = False
+    set_scores: Mapping[str, float] = field(default_factory=dict)
     repeated: bool = False
     usage: Usage = field(default_factory=Usage, compare=False)
     at: float = field(default_factory=time.time, compare=False)
