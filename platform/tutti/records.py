@@ -197,7 +197,8 @@ class CheckpointRecord:
         parameters: number of weights trained in the last stage; None where that is unknown.
         usage: what its training steps took; None where that is unknown. Equal checkpoints may differ in it.
         source: of a guest, whose predictions are no trial's, where they come from; None for a trial.
-        writer: of a guest whose texts a trial has written, under ``settings`` of generation, the trial's key.
+        writer: of a guest whose texts a trial has written, the trial's key.
+        settings: of generation, over those of the study, under which they were written.
     """
 
     key: str

@@ -61,12 +61,12 @@ def generate(
         written = texts_under(
             folder, own, tried, prepared=study.prepared, cache=study.folder.encoded, training=config.training
         )
-        for chosen, settings, (outputs, scores) in zip(combinations, tried, written, strict=True):
+        for chosen, (outputs, scores) in zip(combinations, written, strict=True):
             said = ", ".join(f"{name} {value}" for name, value in chosen.items())
             guest = f"{key}-{re.sub(r'[^A-Za-z0-9._]+', '-', said)}".rstrip("-")[:80]
             source = f"{key} with {said}"
             parameters = {"source": source, **{name: str(value) for name, value in chosen.items()}}
-            written_by: dict[str, Any] = {"writer": key, "settings": settings, "log_probabilities": scores}
+            written_by: dict[str, Any] = {"writer": key, "settings": chosen, "log_probabilities": scores}
             found.append(put_guest(study, guest, own, outputs, source=source, parameters=parameters, **written_by))
             study.console.print(f"  {guest}: {found[-1].score:.4f}", markup=False)
     return sorted(found, key=lambda record: record.score, reverse=True)

@@ -303,9 +303,12 @@ def chosen_members(
             keys = [*dict.fromkeys(writers.values())]
             trained = weights_of(study.folder, keys, folds=study.config.split.folds, tasks=[task])
             found = {key: trained[writer] for key, writer in writers.items()}
+        generation = task_named(study, task.name).generation
         for key, weights in found.items():
+            own_settings = voters[key].settings
+            settings = {**generation.settings, **own_settings} if generation and own_settings else {}
             groups[own[key]] = list(range(len(checkpoints), len(checkpoints) + len(weights)))
-            checkpoints += [Checkpoint(path, read_metadata(path).limit, voters[key].settings) for path in weights]
+            checkpoints += [Checkpoint(path, read_metadata(path).limit, settings) for path in weights]
     vote = TaskVote(task, groups, elected.ensemble, calibrated=rule.calibration == "temperature")
     # The ensemble depends on these alone, so they identify it in the manifest: further trials may finish meanwhile.
     votes = elected.ballot.votes[elected.ensemble.voters]
