@@ -15,7 +15,9 @@ from tutti.modeling.kinds.labels import LabelsHead
 from tutti.modeling.kinds.ordered import CornHead, OrderedValueHead
 from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 from tutti.modeling.kinds.registry import head_kind
+from tutti.modeling.kinds.tokens import LanesHead
 from tutti.modeling.kinds.values import ValuesHead
+from tutti.modeling.token_head import TokenHead
 
 ONE, NAN, CLASSES = torch.ones(()), float("nan"), 4
 LABELS, CORN, VALUE, VALUES = LabelsHead(), CornHead(), OrderedValueHead(), ValuesHead()
@@ -186,6 +188,18 @@ def test_an_ordered_value_costs_its_squared_distance_to_the_class() -> None:
 def test_an_ordered_value_is_decided_as_the_class_nearest_to_it() -> None:
     values = torch.tensor([[-5.0], [0.4], [0.6], [2.2], [9.0]])
     assert VALUE.predict(values, CLASSES).argmax(dim=1).tolist() == [0, 0, 1, 2, 3]
+
+
+def test_overlapping_tags_of_each_type_begin_as_likely_as_they_are() -> None:
+    labels = torch.zeros(40, 20, dtype=torch.int32)  # two types of ten words
+    labels[:, 0], labels[:, 1], labels[:8, 10] = 1, 2, 3
+    labels[0, 19] = -1
+    head = TokenHead(hidden=4, outputs=5, options=HeadOptions(), std=0.02, kind=LanesHead())
+    head.fit_labels(labels, torch.ones(40))
+    outside, *marked = head.linear.bias.tolist()
+    shares = [torch.tensor([outside, *own]).softmax(0) for own in (marked[:2], marked[2:])]
+    torch.testing.assert_close(shares[0], torch.tensor([0.8, 0.1, 0.1]), atol=0.01, rtol=0)
+    torch.testing.assert_close(shares[1], torch.tensor([0.98, 0.02, 0.0025]), atol=0.005, rtol=0)
 
 
 def test_several_numbers_cost_the_mean_squared_error_of_those_that_are_known() -> None:

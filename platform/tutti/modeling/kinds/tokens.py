@@ -71,6 +71,15 @@ class LanesHead(TokensHead):
         own = torch.where(labels > 0, 2 - labels % 2, labels)  # of B and I of any type
         return super().losses(head, own, scale=scale, options=options)
 
+    def prior(self, labels: Tensor, types: int) -> Tensor:
+        """``(1 + 2 * types,)`` biases at which tags of each type are as likely as among ``(rows, units)`` labels: 0 for
+        O, for B and I the logarithm of their odds against O of their type, each counted once more.
+        """
+        counts = torch.bincount(labels[labels >= 0].flatten(), minlength=1 + 2 * types)
+        words, marked = counts.sum() / types, counts[1:].view(types, 2) + 1
+        outside = (words - counts[1:].view(types, 2).sum(dim=1, keepdim=True)).clamp(min=0) + 1
+        return torch.cat([torch.zeros(1), (marked / outside).log().flatten()])
+
 
 def lanes_of(present: Tensor, types: int) -> tuple[Tensor, Tensor]:
     """The word and the type of each unit, ``(rows, units)`` int64 each; some of those for units that are not present.
