@@ -15,7 +15,7 @@ from tutti.modeling.kinds.labels import LabelsHead
 from tutti.modeling.kinds.ordered import CornHead, OrderedValueHead
 from tutti.modeling.kinds.protocol import HeadKind, LossOptions
 from tutti.modeling.kinds.registry import head_kind
-from tutti.modeling.kinds.tokens import LanesHead
+from tutti.modeling.kinds.tokens import ChainHead, LanesHead, TokensHead
 from tutti.modeling.kinds.values import ValuesHead
 from tutti.modeling.token_head import TokenHead
 
@@ -188,6 +188,16 @@ def test_an_ordered_value_costs_its_squared_distance_to_the_class() -> None:
 def test_an_ordered_value_is_decided_as_the_class_nearest_to_it() -> None:
     values = torch.tensor([[-5.0], [0.4], [0.6], [2.2], [9.0]])
     assert VALUE.predict(values, CLASSES).argmax(dim=1).tolist() == [0, 0, 1, 2, 3]
+
+
+def test_tags_begin_as_likely_as_they_are_except_in_a_chain() -> None:
+    labels = torch.tensor([[0] * 90 + [1] * 9 + [-1]] * 10, dtype=torch.int32)
+    kinds = (TokensHead(), ChainHead())
+    plain, chain = (TokenHead(hidden=4, outputs=3, options=HeadOptions(), std=0.02, kind=kind) for kind in kinds)
+    for head in (plain, chain):
+        head.fit_labels(labels, torch.ones(10))
+    torch.testing.assert_close(plain.linear.bias.softmax(0), torch.tensor([0.908, 0.091, 0.001]), atol=0.002, rtol=0)
+    assert not chain.linear.bias.any()
 
 
 def test_overlapping_tags_of_each_type_begin_as_likely_as_they_are() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tutti.modeling.crf import new_transitions
 from tutti.modeling.heads import HeadOptions, LayerMix
 from tutti.modeling.kinds.protocol import HeadKind
-from tutti.modeling.kinds.tokens import LanesHead, lanes_of
+from tutti.modeling.kinds.tokens import LanesHead, TokensHead, lanes_of
 
 
 class TokenHead(nn.Module):
@@ -51,12 +51,13 @@ class TokenHead(nn.Module):
 
     @torch.no_grad()
     def fit_labels(self, labels: Tensor, weights: Tensor) -> None:
-        """Lets the tags of overlapping entities begin as likely as they are (Lin et al. 2017, arXiv 1708.02002, 4.1).
+        """Lets the tags begin as likely as they are (Lin et al. 2017, arXiv 1708.02002, 4.1).
 
         Nearly all of them are O, which the weights would take hundreds of steps to learn before anything else.
         """
-        if isinstance(self.kind, LanesHead):
-            self.linear.bias.copy_(self.kind.prior(labels, self.linear.out_features // 2))
+        assert isinstance(self.kind, TokensHead)
+        if (prior := self.kind.prior(labels, self.linear.out_features)) is not None:
+            self.linear.bias.copy_(prior)
 
     def forward(self, states: Sequence[Tensor], units: Tensor, windows: Tensor | None = None) -> Tensor:
         """Args:

@@ -35,6 +35,14 @@ class TokensHead(HeadKind):
             losses = losses * (1 - (-likely).exp()).clamp(min=1e-8) ** gamma
         return losses.sum(dim=1) / known
 
+    def prior(self, labels: Tensor, width: int) -> Tensor | None:
+        """``(width,)`` biases at which tags are as likely as among ``(rows, units)`` labels, each counted once more.
+
+        None for zeros.
+        """
+        counts = torch.bincount(labels[labels >= 0].flatten(), minlength=width) + 1
+        return (counts / counts.sum()).log()
+
     def balanced(self, labels: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows weigh as the mean over their units of the inverse square root of the tag's frequency: rows with rare
         entities weigh more. The weights' mean is unchanged.
@@ -71,14 +79,12 @@ class LanesHead(TokensHead):
         own = torch.where(labels > 0, 2 - labels % 2, labels)  # of B and I of any type
         return super().losses(head, own, scale=scale, options=options)
 
-    def prior(self, labels: Tensor, types: int) -> Tensor:
-        """``(1 + 2 * types,)`` biases at which tags of each type are as likely as among ``(rows, units)`` labels: 0 for
-        O, for B and I the logarithm of their odds against O of their type, each counted once more.
-        """
-        counts = torch.bincount(labels[labels >= 0].flatten(), minlength=1 + 2 * types)
-        words, marked = counts.sum() / types, counts[1:].view(types, 2) + 1
-        outside = (words - counts[1:].view(types, 2).sum(dim=1, keepdim=True)).clamp(min=0) + 1
-        return torch.cat([torch.zeros(1), (marked / outside).log().flatten()])
+    def prior(self, labels: Tensor, width: int) -> Tensor:
+        """The same of each type by itself: 0 for O, for B and I the logarithm of their odds against O of their type."""
+        counts = torch.bincount(labels[labels >= 0].flatten(), minlength=width)
+        words, marked = counts.sum() / (width // 2), counts[1:].view(-1, 2)
+        outside = (words - marked.sum(dim=1, keepdim=True)).clamp(min=0)
+        return torch.cat([torch.zeros(1), ((marked + 1) / (outside + 1)).log().flatten()])
 
 
 def lanes_of(present: Tensor, types: int) -> tuple[Tensor, Tensor]:
@@ -100,6 +106,9 @@ class ChainHead(TokensHead):
         present = _present(head)
         probabilities = marginals(head, present[..., 0].sum(dim=1), scale)
         return probabilities.masked_fill(~present, float("nan"))
+
+    def prior(self, labels: Tensor, width: int) -> None:
+        """Zeros: the shares of tags were tried without a chain alone."""
 
     def losses(self, head: Tensor, labels: Tensor, *, scale: Tensor, options: LossOptions) -> Tensor:
         """The negative log-likelihood of a row's tags, divided by their number; label smoothing has no part in it."""
