@@ -32,6 +32,7 @@ class Evaluation(TypedDict, total=False):
 
     Attributes:
         epoch: evaluations, or complete folds, so far. Schedulers compare trials by ``epoch`` and ``score``.
+        set_scores: by ``TASK/SET``, the score on each report set that was evaluated.
         steps: optimizer step and its training metrics, for every logged step since the last evaluation.
         precision: the numeric precision of training, such as bf16.
         whole: the stage has ended, or an epoch of the stage is complete, so it has seen its longest rows.
